@@ -118,4 +118,5 @@ def require_same_origin(request: Request) -> None:
 Looker = Annotated[Bearer, Depends(requires(Role.VIEWER, Role.OPERATOR))]
 Operator = Annotated[Bearer, Depends(requires(Role.OPERATOR))]
 Participant = Annotated[Bearer, Depends(requires(Role.PARTICIPANT))]
+# After who asks: a caller without a token learns nothing of a database that is away.
 ServedHere = Annotated[ServerState, Depends(current_state)]

@@ -39,7 +39,7 @@ _WAITS = (
 @router.post(
     "/forget", responses=problems(400, 404, 409, 413), status_code=202, openapi_extra=binary_body("participant")
 )
-async def forget_me(request: Request, served: ServedHere, who: Participant) -> WishReceived:
+async def forget_me(request: Request, who: Participant, served: ServedHere) -> WishReceived:
     """Forward this client's signed request to be forgotten to the federator, and wait some seconds until it is erased.
 
     The body is the bytes of the request, which `foltr erasure request --credentials FILE --print-payload` prints in

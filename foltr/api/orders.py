@@ -53,7 +53,7 @@ def binary_body(who: str) -> dict[str, Any]:
 
 
 @router.post("/orders", responses=problems(400, 409, 413), status_code=202, openapi_extra=binary_body("operator"))
-async def send_order(request: Request, served: ServedHere, _who: Operator) -> OrderReceived:
+async def send_order(request: Request, _who: Operator, served: ServedHere) -> OrderReceived:
     """Forward a signed order to the federator, and wait some seconds for its answer.
 
     The body is the order's bytes, which `foltr erasure request --print-payload` prints in base64. An order is obeyed

@@ -17,14 +17,14 @@ looked = partial(router.get, openapi_extra={"x-who": "participant"})
 
 
 @looked("")
-async def get_me(served: ServedHere, who: Participant) -> Mine:
+async def get_me(who: Participant, served: ServedHere) -> Mine:
     """This client's membership, or its erasure."""
     return await mine(served, who.client_id or "")
 
 
 @looked("/contributions")
 async def list_my_contributions(
-    request: Request, served: ServedHere, who: Participant, limit: Limit = 100, before: Before = None
+    request: Request, who: Participant, served: ServedHere, limit: Limit = 100, before: Before = None
 ) -> Page[Contribution]:
     """This client's contributions, newest first."""
     rows = await queries.list_contributions(
@@ -34,7 +34,7 @@ async def list_my_contributions(
 
 
 @looked("/receipt", response_class=JwsResponse, responses=problems(404))
-async def get_my_receipt(served: ServedHere, who: Participant) -> JwsResponse:
+async def get_my_receipt(who: Participant, served: ServedHere) -> JwsResponse:
     """The signed receipt of this client's erasure."""
     row = await pages.erasure_of(served.db, served.federation, who.client_id or "")
     if row is None:

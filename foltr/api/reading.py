@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Path, Query, Request
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 from pydantic import TypeAdapter
 
@@ -64,7 +64,7 @@ Pseudonym = Annotated[str, Path(pattern=PSEUDONYM)]
 
 @looked("/rounds", tags=["rounds"], response_model=Page[Round])
 async def list_rounds(
-    request: Request, served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None
+    request: Request, _who: Looker, served: ServedHere, limit: Limit = 100, before: Before = None
 ) -> Response:
     """Rounds, newest first."""
 
@@ -78,7 +78,7 @@ async def list_rounds(
 
 
 @looked("/rounds/latest", tags=["rounds"], responses=problems(404))
-async def get_latest_round(served: ServedHere, _who: Looker) -> WholeRound:
+async def get_latest_round(_who: Looker, served: ServedHere) -> WholeRound:
     """The newest round that ended, like any round by its number."""
     number = await pages.latest_ended_round(served.db, served.federation)
     if number is None:
@@ -87,7 +87,7 @@ async def get_latest_round(served: ServedHere, _who: Looker) -> WholeRound:
 
 
 @looked("/rounds/{number}", tags=["rounds"], responses=problems(404))
-async def get_round(served: ServedHere, _who: Looker, number: Number) -> WholeRound:
+async def get_round(_who: Looker, served: ServedHere, number: Number) -> WholeRound:
     """One round: its row, its rule, who contributed, what became of each update, what was refused."""
     return await whole_round(served, number)
 
@@ -114,8 +114,8 @@ async def whole_round(served: ServerState, number: int) -> WholeRound:
 @looked("/clients", tags=["clients"])
 async def list_clients(
     request: Request,
-    served: ServedHere,
     _who: Looker,
+    served: ServedHere,
     limit: Limit = 100,
     after: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only those that follow this name")] = None,
     state: Annotated[ClientState | None, Query(description="Only those in this state")] = None,
@@ -130,7 +130,7 @@ async def list_clients(
 
 
 @looked("/clients/{client_id}", tags=["clients"], responses=problems(404))
-async def get_client(served: ServedHere, _who: Looker, client_id: ClientName) -> WholeClient:
+async def get_client(_who: Looker, served: ServedHere, client_id: ClientName) -> WholeClient:
     """One client, the outcomes of its updates, and its newest contributions."""
     db, name = served.db, served.federation
     row = await queries.get_client(db, name, client_id)
@@ -144,13 +144,7 @@ async def get_client(served: ServedHere, _who: Looker, client_id: ClientName) ->
     )
 
 
-@looked("/events", tags=["events"])
-async def list_events(
-    request: Request,
-    served: ServedHere,
-    _who: Looker,
-    limit: Limit = 100,
-    before: Annotated[int | None, Query(ge=0, le=_LARGEST_ID, description="Only those with a lower id")] = None,
+async def event_filter(
     kind: Annotated[EventKind | None, Query(description="Only those of this kind")] = None,
     code: Annotated[ReceiptCode | None, Query(description="Only those with this reason")] = None,
     client: OfClient = None,
@@ -158,12 +152,24 @@ async def list_events(
         int | None, Query(alias="round", ge=0, le=LARGEST, description="Only those of this round")
     ] = None,
     refused: Annotated[bool, Query(description="Only refusals of messages")] = False,
+) -> EventFilter:
+    """Read which events are asked for."""
+    return EventFilter(kind, code, client, round_, refused)
+
+
+@looked("/events", tags=["events"])
+async def list_events(
+    request: Request,
+    _who: Looker,
+    served: ServedHere,
+    sought: Annotated[EventFilter, Depends(event_filter)],
+    limit: Limit = 100,
+    before: Annotated[int | None, Query(ge=0, le=_LARGEST_ID, description="Only those with a lower id")] = None,
 ) -> Page[Event]:
     """What happened: joins, refusals with their reasons, decisions, newest first.
 
     A page may have fewer events than ``limit`` and still continue: at most 5,000 are looked through for it.
     """
-    sought = EventFilter(kind, code, client, round_, refused)
     made = served.coalesced.read(
         ("events", sought, before, limit),
         lambda: pages.page_events(served.db, served.federation, sought, before=before, limit=limit),
@@ -174,7 +180,7 @@ async def list_events(
 
 @looked("/models", tags=["models"])
 async def list_models(
-    request: Request, served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None
+    request: Request, _who: Looker, served: ServedHere, limit: Limit = 100, before: Before = None
 ) -> Page[Model]:
     """Models, newest first."""
     rows = await pages.page_models(served.db, served.federation, before=before, limit=limit + 1)
@@ -182,7 +188,7 @@ async def list_models(
 
 
 @looked("/models/{version}", tags=["models"], responses=problems(404))
-async def get_model(served: ServedHere, _who: Looker, version: Number) -> Model:
+async def get_model(_who: Looker, served: ServedHere, version: Number) -> Model:
     """One model, its origin, and whether it holds data of a forgotten client."""
     row = await stored_models.get_model(served.db, served.federation, version)
     if row is None:
@@ -193,8 +199,8 @@ async def get_model(served: ServedHere, _who: Looker, version: Number) -> Model:
 @looked("/erasures", tags=["erasures"])
 async def list_erasures(
     request: Request,
-    served: ServedHere,
     _who: Looker,
+    served: ServedHere,
     limit: Limit = 100,
     before: Annotated[str | None, Query(pattern=PSEUDONYM, description="Only those before this one")] = None,
 ) -> Page[Erasure]:
@@ -203,20 +209,20 @@ async def list_erasures(
 
 
 @looked("/erasures/{pseudonym}", tags=["erasures"], responses=problems(404))
-async def get_erasure(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> Erasure:
+async def get_erasure(_who: Looker, served: ServedHere, pseudonym: Pseudonym) -> Erasure:
     """One erasure."""
     return Erasure.of(await _erasure(served, pseudonym))
 
 
 @looked("/receipts/{pseudonym}", tags=["erasures"], response_class=JwsResponse, responses=problems(404))
-async def get_receipt(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> JwsResponse:
+async def get_receipt(_who: Looker, served: ServedHere, pseudonym: Pseudonym) -> JwsResponse:
     """The signed receipt, for `foltr erasure verify`."""
     return receipt_of(await _erasure(served, pseudonym))
 
 
 @looked("/jobs", tags=["erasures"])
 async def list_jobs(
-    request: Request, served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None
+    request: Request, _who: Looker, served: ServedHere, limit: Limit = 100, before: Before = None
 ) -> Page[Job]:
     """Unlearning jobs, newest first."""
     rows = await pages.page_jobs(served.db, served.federation, before=before, limit=limit + 1)
@@ -226,8 +232,8 @@ async def list_jobs(
 @looked("/audit", tags=["erasures"])
 async def list_audit_entries(
     request: Request,
-    served: ServedHere,
     _who: Looker,
+    served: ServedHere,
     limit: Limit = 100,
     after: Annotated[int, Query(ge=0, le=LARGEST, description="Return only entries after this one")] = 0,
 ) -> Page[AuditLine]:
@@ -238,7 +244,7 @@ async def list_audit_entries(
 
 @looked("/orders", tags=["orders"])
 async def list_orders(
-    request: Request, served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None
+    request: Request, _who: Looker, served: ServedHere, limit: Limit = 100, before: Before = None
 ) -> Page[GivenOrder]:
     """The operator's orders, newest first."""
     rows = await stored_orders.list_orders(served.db, served.federation, limit + 1, before=before)

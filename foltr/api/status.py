@@ -68,7 +68,7 @@ class Status(RowModel):
 
 
 @router.get("/status", openapi_extra={"x-who": "viewer, operator"})
-async def get_status(served: ServedHere, _who: Looker) -> Status:
+async def get_status(_who: Looker, served: ServedHere) -> Status:
     """How the federation is now, as `foltr status` shows it."""
     return shown(await served.overview())
 

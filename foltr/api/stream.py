@@ -165,7 +165,7 @@ class EventStream(Response):
     openapi_extra={"x-who": "viewer, operator"},
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
-async def stream_status(request: Request, served: ServedHere, who: Looker) -> EventStream:
+async def stream_status(request: Request, who: Looker, served: ServedHere) -> EventStream:
     """Server-sent events: `status` every two seconds, `away` without a database.
 
     Before a status that has another round, or this one in another state, comes `rounds`: rows of `/api/v1/rounds` from

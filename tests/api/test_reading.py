@@ -328,6 +328,7 @@ async def test_to_ask_makes_no_database(tmp_path):
     """A SQLite file that is not there is said to be away, and still is not there."""
     async with asked(f"sqlite:///{tmp_path / 'none.sqlite'}", tmp_path) as server:
         assert (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).status_code == 503
+        assert (await server.get("/api/v1/rounds")).status_code == 401
         assert (await server.get("/ready")).status_code == 503
     assert not (tmp_path / "none.sqlite").exists()
 
