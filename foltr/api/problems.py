@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from foltr.api.schemas import RowModel, VerdictRow
-from foltr.api.server_state import AWAY, Condition, ServerState
+from foltr.api.server_state import AWAY, Condition, ServerState, away
 from foltr.core.errors import FoltrError, MessageError, UnavailableError
 from foltr.core.logs import get_logger
 from foltr.core.protocol.receipts import ReceiptCode
@@ -95,6 +95,8 @@ class DescribedApi(FastAPI):
 
 def without_database(found: Condition) -> Problem:
     """Return the problem while the database is unavailable, with the verdict."""
+    if found.next_step is None:  # it was read a moment ago, or just came back
+        found = away()
     return Problem.of(503, found.next_step or AWAY, verdict=VerdictRow.of(found.verdict))
 
 

@@ -35,6 +35,11 @@ class Condition:
     cause: str | None = None
 
 
+def away(cause: str | None = None) -> Condition:
+    """Return the condition without a database."""
+    return Condition(verdict_without_database(UnavailableError(AWAY)), AWAY, cause)
+
+
 @dataclass
 class ServerState:
     """One federation as this process serves it.
@@ -80,7 +85,6 @@ class ServerState:
             # The error itself names the database's address.
             return Condition(Verdict.of([Finding(reason, step)]), step, str(error))
         except TimeoutError:
-            cause = f"{self.db.location} did not answer within {_READ_WITHIN_S:g} s"
+            return away(f"{self.db.location} did not answer within {_READ_WITHIN_S:g} s")
         except Exception as error:  # noqa: BLE001 (drivers raise anything: the database is unavailable)
-            cause = str(self.db.unavailable(error))
-        return Condition(verdict_without_database(UnavailableError(AWAY)), AWAY, cause)
+            return away(str(self.db.unavailable(error)))

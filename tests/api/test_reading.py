@@ -324,6 +324,16 @@ async def test_it_outlives_the_database(tmp_path):
         postgres.remove()
 
 
+async def test_the_verdict_is_down_from_the_moment_that_the_database_is_away(on_sqlite, tmp_path):
+    """Not the one from before, which supervisors have just asked for."""
+    assert (await on_sqlite.get("/ready")).status_code == 200
+    for path in tmp_path.glob("foltr.sqlite*"):
+        path.unlink()
+    answer = await on_sqlite.get("/api/v1/models", on_sqlite.token(Role.VIEWER))
+    findings = answer.json()["verdict"]["findings"]
+    assert (answer.status_code, [finding["reason"] for finding in findings]) == (503, ["database_unreachable"])
+
+
 async def test_to_ask_makes_no_database(tmp_path):
     """A SQLite file that is not there is said to be away, and still is not there."""
     async with asked(f"sqlite:///{tmp_path / 'none.sqlite'}", tmp_path) as server:
