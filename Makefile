@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Packages are pinned by version and hash; the project itself is installed without asking an index again.
+# Packages are pinned by version and hash, with all that they need, so pip resolves nothing; the project itself is
+# installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
 .PHONY: help demo test test-quick test-all slow-tests browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load pictures screenshots servers pins clean containers-test
@@ -19,7 +20,7 @@ $(INSTALLED): constraints.txt pyproject.toml research/pyproject.toml
 		{ echo "foltr needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing the pinned packages into $(VENV) (about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e ./research
 	@touch $@
 

@@ -74,8 +74,10 @@ async def standing_orders(db: Database, name: str, after: int) -> list[NewOrder]
     return await db.fetch_all(NewOrder, query.order_by(orders.c.number))
 
 
-async def list_orders(db: Database, name: str, limit: int = 1000) -> list[OrderRow]:
-    """List the newest orders, newest last."""
-    query = select_named(orders).where(orders.c.federation == name).order_by(orders.c.number.desc()).limit(limit)
+async def list_orders(db: Database, name: str, limit: int = 1000, *, before: int | None = None) -> list[OrderRow]:
+    """List the newest orders, or the newest below the number ``before``, newest last."""
+    query = select_named(orders).where(orders.c.federation == name)
+    if before is not None:
+        query = query.where(orders.c.number < before)
     async with db.reading() as connection:
-        return (await fetch_all(connection, OrderRow, query))[::-1]
+        return (await fetch_all(connection, OrderRow, query.order_by(orders.c.number.desc()).limit(limit)))[::-1]

@@ -16,7 +16,7 @@ def look_at(stack: Stack, *services: str) -> str:
     """Fetch the dashboard, and each service's metrics as Prometheus would. Raises StackError if one is empty."""
     stack.up("dashboard")
     stack.wait_healthy("dashboard")
-    wait_until("the dashboard is ready", lambda: "next_step" not in _ask(stack, "http://localhost:8680/ready"), 30.0)
+    wait_until("the dashboard is ready", lambda: "verdict" in _ask(stack, "http://localhost:8680/ready"), 30.0)
     status = json.loads(_ask(stack, "http://localhost:8680/api/v1/status"))
     page = _ask(stack, "http://localhost:8680/metrics")
     if "foltr_database_up" not in page or not status:

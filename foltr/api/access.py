@@ -5,18 +5,28 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Request, Security
+from fastapi.security import APIKeyCookie, HTTPBearer
 
 from foltr.api.limits import rate_limit_key
 from foltr.api.server_state import ServerState
 from foltr.api.tokens import LONGEST_TOKEN, Bearer, Role, TokenRefusal
 
 COOKIE = "foltr_token"
+# For OpenAPI only: `token_in` reads the token, and `identify` says what is wrong with it.
+SECURITY = [
+    Security(HTTPBearer(scheme_name="token", description="A token of `foltr api token new`", auto_error=False)),
+    Security(
+        APIKeyCookie(
+            name=COOKIE, scheme_name="cookie", description="The same token, as the page keeps it", auto_error=False
+        )
+    ),
+]
 
 _WORDS = {
     TokenRefusal.UNKNOWN: (401, "This token is not known here. Make one with: foltr api token new"),
     TokenRefusal.EXPIRED: (401, "This token has expired. Make another one with: foltr api token new"),
-    TokenRefusal.REVOKED: (403, "This token was revoked. Ask whoever runs the federation for another one."),
+    TokenRefusal.REVOKED: (403, "This token was revoked. Ask the operator for another one."),
 }
 
 
@@ -108,4 +118,5 @@ def require_same_origin(request: Request) -> None:
 Looker = Annotated[Bearer, Depends(requires(Role.VIEWER, Role.OPERATOR))]
 Operator = Annotated[Bearer, Depends(requires(Role.OPERATOR))]
 Participant = Annotated[Bearer, Depends(requires(Role.PARTICIPANT))]
+# After who asks: a caller without a token learns nothing of a database that is away.
 ServedHere = Annotated[ServerState, Depends(current_state)]

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from foltr.api.limits import rate_limit_key
+from foltr.api.problems import Problem
 
 log = structlog.get_logger(__name__)
 
@@ -25,10 +26,10 @@ log = structlog.get_logger(__name__)
 MOST_CONNECTIONS: Final = 500
 TAKES_WITHIN_S: Final = 20.0
 _TELL_EVERY_S: Final = 60.0
-_FULL = b'{"detail":"The server has too many connections, or ends. Try again."}'
+_FULL = Problem.of(503, "The server has too many connections, or ends. Try again.").as_json().encode()
 _REFUSAL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\nRetry-After: 5\r\n"
-    b"Content-Length: %d\r\n\r\n%b" % (len(_FULL), _FULL)
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nConnection: close\r\n"
+    b"Retry-After: 5\r\nContent-Length: %d\r\n\r\n%b" % (len(_FULL), _FULL)
 )
 
 

@@ -6,14 +6,13 @@ from fastapi import APIRouter, HTTPException, Request
 
 from foltr.api.access import Participant, ServedHere, require_same_origin
 from foltr.api.orders import (
-    RESPONSES,
     ConnectionLostError,
     binary_body,
     operator_connection,
     require_credentials,
     retry_if_taken_over,
 )
-from foltr.api.reading import PROBLEMS
+from foltr.api.problems import problems
 from foltr.api.schemas import WishReceived
 from foltr.api.server_state import ServerState
 from foltr.core.erasure.states import FORGET_STATE, ForgetState
@@ -27,7 +26,7 @@ from foltr.storage import pages, queries
 
 log = get_logger("foltr.api.erasure_requests")
 
-router = APIRouter(prefix="/api/v1/me", responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1/me", tags=["me"])
 
 _LOOKS, _LOOK_EVERY_S = 40, 0.25
 _RECEIPT = "The receipt is signed once no model in service has learned from this client."
@@ -37,8 +36,10 @@ _WAITS = (
 )
 
 
-@router.post("/forget", responses={**PROBLEMS, **RESPONSES}, status_code=202, openapi_extra=binary_body("participant"))
-async def forget_me(request: Request, served: ServedHere, who: Participant) -> WishReceived:
+@router.post(
+    "/forget", responses=problems(400, 404, 409, 413), status_code=202, openapi_extra=binary_body("participant")
+)
+async def forget_me(request: Request, who: Participant, served: ServedHere) -> WishReceived:
     """Forward this client's signed request to be forgotten to the federator, and wait some seconds until it is erased.
 
     The body is the bytes of the request, which `foltr erasure request --credentials FILE --print-payload` prints in
@@ -52,8 +53,8 @@ async def forward_request(served: ServerState, client_id: str, payload: bytes) -
     """Check the client's signature on the request and publish it. The broker retains it until the federator acts on it.
 
     Raises:
-        HTTPException: 400 for a wrong signature, 404 unknown client, 409 without access to the broker, 503 without
-            broker.
+        MessageError: the client did not sign this request.
+        HTTPException: 404 unknown client, 409 without access to the broker, 503 without broker.
     """
     credentials = require_credentials(served)
     topic = Topics(served.federation).client(client_id, ClientTopic.FORGET)
@@ -63,10 +64,7 @@ async def forward_request(served: ServerState, client_id: str, payload: bytes) -
         return _received(known)
     if row is None:
         raise HTTPException(404, "The federation does not know this client: it has not joined.")
-    try:
-        _check(payload, served.federation, client_id, topic, row.public_key)
-    except MessageError as error:
-        raise HTTPException(400, f"{error.code}: {error}") from error
+    _check(payload, served.federation, client_id, topic, row.public_key)
 
     async def send() -> None:
         async with operator_connection(credentials, [], lambda _: None) as link:

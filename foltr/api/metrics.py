@@ -18,18 +18,15 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from foltr.api.access import Looker
-from foltr.api.reading import TEXT_PROBLEMS
+from foltr.api.problems import note_unavailable
 from foltr.api.server_state import ServerState
-from foltr.core.logs import get_logger
 from foltr.core.protocol.verdicts import Level, Reason, Verdict
 from foltr.operations.overview import Overview
 from foltr.operations.situation import FederatorState
 from foltr.operations.verdict import judge
 from foltr.storage.pages import RoundTotals, add_rounds
 
-log = get_logger("foltr.api.metrics")
-
-router = APIRouter(responses=TEXT_PROBLEMS)
+router = APIRouter(tags=["status"])
 
 # The database is read at most once in this many seconds, however often Prometheus scrapes.
 _READ_EVERY_S = 5.0
@@ -83,7 +80,7 @@ class Metrics:
             if time.monotonic() - self._read.at >= _READ_EVERY_S:
                 self._read = await self._ask()
         overview = self._read.overview
-        verdict = await self._served.verdict() if overview is None else judge(overview)
+        verdict = (await self._served.condition()).verdict if overview is None else judge(overview)
         registry = CollectorRegistry()
         registry.register(_Once(federation_metrics(self._served.federation, overview, verdict, self._totals)))
         listeners = GaugeMetricFamily("foltr_event_listeners", "Open streams of server-sent events", n_listeners)
@@ -99,18 +96,12 @@ class Metrics:
                 self._totals = await add_rounds(served.db, served.federation, self._totals)
                 return _Read(time.monotonic(), overview)
         except Exception as error:  # noqa: BLE001 (drivers raise anything: foltr_database_up reports it)
-            log.warning(
-                "database_unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__
-            )
+            note_unavailable(error)
             return _Read(time.monotonic())
 
 
-@router.get(
-    "/metrics",
-    response_class=OpenMetrics,
-    openapi_extra={"x-who": "viewer, operator"},
-)
-async def metrics(request: Request, _who: Looker) -> OpenMetrics:
+@router.get("/metrics", response_class=OpenMetrics, openapi_extra={"x-who": "viewer, operator"})
+async def get_metrics(request: Request, _who: Looker) -> OpenMetrics:
     """Metrics for Prometheus."""
     return OpenMetrics(await request.app.state.metrics.text(request.app.state.live.n_listeners))
 

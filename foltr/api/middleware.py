@@ -1,20 +1,14 @@
-"""Middleware of every answer: security headers, the body limit, log lines without client names, and error messages."""
+"""Middleware of every answer: security headers, the body limit, and log lines without client names."""
 
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from foltr.api.schemas import Problem, VerdictRow
-from foltr.api.server_state import AWAY
-from foltr.core.errors import FoltrError, UnavailableError
+from foltr.api.problems import Problem
 from foltr.core.logs import get_logger
-from foltr.core.protocol.verdicts import Verdict
 
 log = get_logger("foltr.api.middleware")
 
@@ -75,8 +69,8 @@ class OuterMiddleware:
                 raise _TooLongError
             await self._app(scope, receiving, sending)
         except _TooLongError:
-            words = {"detail": f"At most {MOST_POSTED} bytes may be posted."}
-            await JSONResponse(words, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)(scope, receive, sending)
+            answer = Problem.of(413, f"At most {MOST_POSTED} bytes may be posted.").answer()
+            await answer(scope, receive, sending)
         except ClientDisconnect:
             status = HTTPStatus.BAD_REQUEST  # the peer has gone, and nothing failed on our side
         finally:
@@ -85,29 +79,6 @@ class OuterMiddleware:
             seconds = time.monotonic() - began if took_s is None else took_s
             self._note(scope["method"], route, status, seconds)
             log.debug("request", method=scope["method"], route=route, status=status, began_ms=round(seconds * 1000, 1))
-
-
-def explain_errors(app: FastAPI) -> None:
-    """Answer exceptions with a JSON message: 503 if the database is unavailable."""
-
-    async def unavailable(request: Request, error: Exception) -> Response:
-        log.warning("database_unavailable", cause=str(error).splitlines()[0])
-        problem = without_database(await request.app.state.served.verdict())
-        return JSONResponse(problem.model_dump(mode="json"), 503, headers={"Retry-After": "5"})
-
-    async def broken(_request: Request, error: Exception) -> Response:
-        log.error("request_failed", cause=str(error).splitlines()[0])
-        return JSONResponse({"detail": "The server is not set up correctly; see its log."}, 500)
-
-    app.add_exception_handler(SQLAlchemyError, unavailable)
-    app.add_exception_handler(OSError, unavailable)
-    app.add_exception_handler(UnavailableError, unavailable)
-    app.add_exception_handler(FoltrError, broken)
-
-
-def without_database(verdict: Verdict) -> Problem:
-    """Return the answer while the database is unavailable, with the verdict."""
-    return Problem(detail=AWAY, verdict=VerdictRow.of(verdict))
 
 
 class _TooLongError(Exception):

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, HTTPException, Request
 
 from foltr.api.access import Operator, ServedHere, require_same_origin
-from foltr.api.reading import PROBLEMS
-from foltr.api.schemas import OrderReceived, Problem
+from foltr.api.problems import problems
+from foltr.api.schemas import OrderReceived
 from foltr.api.server_state import ServerState
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink
@@ -33,19 +33,13 @@ T = TypeVar("T")
 
 log = get_logger("foltr.api.orders")
 
-router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["orders"])
 
 _CONNECT_S = 5.0
 _ANSWER_S = 10.0
 _SEND_AGAIN_S = 2.0
 # One user has one session at the broker: a second visit would end the first.
 _visiting = asyncio.Lock()
-
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "Not an order of this operator, or not a request of this client"},
-    409: {"model": Problem, "description": "This server has no access to the broker"},
-    413: {"model": Problem, "description": "Longer than any order or request"},
-}
 
 
 class ConnectionLostError(UnavailableError):
@@ -58,8 +52,8 @@ def binary_body(who: str) -> dict[str, Any]:
     return {"x-who": who, "requestBody": {"required": True, "content": content}}
 
 
-@router.post("/orders", responses={**PROBLEMS, **RESPONSES}, status_code=202, openapi_extra=binary_body("operator"))
-async def hand_on(request: Request, served: ServedHere, _who: Operator) -> OrderReceived:
+@router.post("/orders", responses=problems(400, 409, 413), status_code=202, openapi_extra=binary_body("operator"))
+async def send_order(request: Request, _who: Operator, served: ServedHere) -> OrderReceived:
     """Forward a signed order to the federator, and wait some seconds for its answer.
 
     The body is the order's bytes, which `foltr erasure request --print-payload` prints in base64. An order is obeyed
@@ -67,12 +61,9 @@ async def hand_on(request: Request, served: ServedHere, _who: Operator) -> Order
     """
     require_same_origin(request)
     credentials = require_credentials(served)
-    try:
-        order = await _read(await request.body(), served, credentials)
-    except MessageError as error:
-        raise HTTPException(400, f"{error.code}: {error}") from error
+    order = await _read(await request.body(), served, credentials)
     if isinstance(order, AskNewest):
-        raise HTTPException(400, "malformed: this is a question, not an order")
+        raise MessageError(ReceiptCode.MALFORMED, "this is a question, not an order")
     log.info("order_forwarded", number=order.number, kind=order.order.kind_name)
     answer = await retry_if_taken_over(lambda: _send(credentials, order))
     digest = order.digest.hex()

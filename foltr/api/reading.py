@@ -2,13 +2,15 @@
 
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Path, Query
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 from pydantic import TypeAdapter
 
 from foltr.api.access import Looker, ServedHere
+from foltr.api.paging import LARGEST, Before, Limit, Page, next_page
+from foltr.api.problems import problems
 from foltr.api.schemas import (
     Aggregation,
     AuditLine,
@@ -16,12 +18,10 @@ from foltr.api.schemas import (
     Contribution,
     Erasure,
     Event,
-    Events,
     GivenOrder,
     Job,
     ListedClient,
     Model,
-    Problem,
     Round,
     WholeClient,
     WholeRound,
@@ -32,22 +32,14 @@ from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.fields import NAME_PATTERN
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.operations.overview import WINDOW
+from foltr.storage import models as stored_models
+from foltr.storage import orders as stored_orders
 from foltr.storage import pages, queries
-from foltr.storage.erasure.erasures import find_erasure, list_erasures
+from foltr.storage.erasure import erasures as stored_erasures
 from foltr.storage.erasure_records import ErasureRow
-from foltr.storage.models import get_model
-from foltr.storage.orders import list_orders
 from foltr.storage.pages import ClientState, EventFilter
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    401: {"model": Problem, "description": "No valid token"},
-    403: {"model": Problem, "description": "The token's role is too low, or it was revoked"},
-    404: {"model": Problem, "description": "Not found"},
-    429: {"model": Problem, "description": "Too many requests"},
-    503: {"model": Problem, "description": "The database cannot be used now"},
-}
-
-router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1")
 
 
 class JwsResponse(PlainTextResponse):
@@ -56,41 +48,37 @@ class JwsResponse(PlainTextResponse):
     media_type = "application/jose"
 
 
-# Errors are JSON even if the answer itself is not.
-TEXT_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {
-        "description": told["description"],
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-    }
-    for status, told in PROBLEMS.items()
-}
-
 # docs/api.md shows who may call each route.
 looked = partial(router.get, openapi_extra={"x-who": "viewer, operator"})
 
 _ROUNDS = TypeAdapter(list[Round])
-_LARGEST = 2**31 - 1
 _LARGEST_ID = 2**63 - 1
 SEARCH_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 MOST_OF_A_ROUND = 1000
-Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many")]
-Before = Annotated[int | None, Query(ge=0, le=_LARGEST, description="Only those with a lower number")]
-Number = Annotated[int, Path(ge=0, le=_LARGEST)]
+Number = Annotated[int, Path(ge=0, le=LARGEST)]
 ClientName = Annotated[str, Path(pattern=NAME_PATTERN)]
 OfClient = Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only those of this client")]
-Pseudonym = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+PSEUDONYM = "^[0-9a-f]{32}$"
+Pseudonym = Annotated[str, Path(pattern=PSEUDONYM)]
 
 
-@looked("/rounds", response_model=list[Round])
-async def rounds(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> Response:
+@looked("/rounds", tags=["rounds"], response_model=Page[Round])
+async def list_rounds(
+    request: Request, _who: Looker, served: ServedHere, limit: Limit = 100, before: Before = None
+) -> Response:
     """Rounds, newest first."""
+
+    async def make() -> str:
+        rows = await newest_rounds(served, before, limit + 1)
+        return Page[Round].of(request, rows, limit, "before", "round").model_dump_json()
+
     # Every open page requests the same rows, so they are read and serialised once for all.
-    made = served.coalesced.read(("rounds", before, limit), lambda: rounds_as_json(served, before, limit))
+    made = served.coalesced.read(("rounds", request.scope["query_string"]), make)
     return Response(await made, media_type="application/json")
 
 
-@looked("/rounds/latest")
-async def latest_round(served: ServedHere, _who: Looker) -> WholeRound:
+@looked("/rounds/latest", tags=["rounds"], responses=problems(404))
+async def get_latest_round(_who: Looker, served: ServedHere) -> WholeRound:
     """The newest round that ended, like any round by its number."""
     number = await pages.latest_ended_round(served.db, served.federation)
     if number is None:
@@ -98,8 +86,8 @@ async def latest_round(served: ServedHere, _who: Looker) -> WholeRound:
     return await whole_round(served, number)
 
 
-@looked("/rounds/{number}")
-async def one_round(served: ServedHere, _who: Looker, number: Number) -> WholeRound:
+@looked("/rounds/{number}", tags=["rounds"], responses=problems(404))
+async def get_round(_who: Looker, served: ServedHere, number: Number) -> WholeRound:
     """One round: its row, its rule, who contributed, what became of each update, what was refused."""
     return await whole_round(served, number)
 
@@ -123,25 +111,26 @@ async def whole_round(served: ServerState, number: int) -> WholeRound:
     )
 
 
-@looked("/clients")
-async def clients(
-    served: ServedHere,
+@looked("/clients", tags=["clients"])
+async def list_clients(
+    request: Request,
     _who: Looker,
+    served: ServedHere,
     limit: Limit = 100,
     after: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only those that follow this name")] = None,
     state: Annotated[ClientState | None, Query(description="Only those in this state")] = None,
     search: Annotated[str | None, Query(pattern=SEARCH_PATTERN, description="Only names that contain this")] = None,
-) -> list[ListedClient]:
+) -> Page[ListedClient]:
     """The clients that ever joined, by name, with contributions to the newest 100 rounds and an hour's refusals."""
     since = datetime.now(UTC) - WINDOW
     rows = await pages.page_clients(
-        served.db, served.federation, since=since, state=state, search=search or "", after=after or "", limit=limit
+        served.db, served.federation, since=since, state=state, search=search or "", after=after or "", limit=limit + 1
     )
-    return [ListedClient.of(row) for row in rows]
+    return Page[ListedClient].of(request, [ListedClient.of(row) for row in rows], limit, "after", "client_id")
 
 
-@looked("/clients/{client_id}")
-async def one_client(served: ServedHere, _who: Looker, client_id: ClientName) -> WholeClient:
+@looked("/clients/{client_id}", tags=["clients"], responses=problems(404))
+async def get_client(_who: Looker, served: ServedHere, client_id: ClientName) -> WholeClient:
     """One client, the outcomes of its updates, and its newest contributions."""
     db, name = served.db, served.federation
     row = await queries.get_client(db, name, client_id)
@@ -155,88 +144,111 @@ async def one_client(served: ServedHere, _who: Looker, client_id: ClientName) ->
     )
 
 
-@looked("/events")
-async def events(
-    served: ServedHere,
-    _who: Looker,
-    limit: Limit = 100,
-    before: Annotated[int | None, Query(ge=0, le=_LARGEST_ID, description="Only those with a lower id")] = None,
+async def event_filter(
     kind: Annotated[EventKind | None, Query(description="Only those of this kind")] = None,
     code: Annotated[ReceiptCode | None, Query(description="Only those with this reason")] = None,
     client: OfClient = None,
     round_: Annotated[
-        int | None, Query(alias="round", ge=0, le=_LARGEST, description="Only those of this round")
+        int | None, Query(alias="round", ge=0, le=LARGEST, description="Only those of this round")
     ] = None,
     refused: Annotated[bool, Query(description="Only refusals of messages")] = False,
-) -> Events:
-    """What happened: who came and left, what was refused and why, what the operator and the federator decided."""
-    sought = EventFilter(kind, code, client, round_, refused)
+) -> EventFilter:
+    """Read which events are asked for."""
+    return EventFilter(kind, code, client, round_, refused)
+
+
+@looked("/events", tags=["events"])
+async def list_events(
+    request: Request,
+    _who: Looker,
+    served: ServedHere,
+    sought: Annotated[EventFilter, Depends(event_filter)],
+    limit: Limit = 100,
+    before: Annotated[int | None, Query(ge=0, le=_LARGEST_ID, description="Only those with a lower id")] = None,
+) -> Page[Event]:
+    """What happened: joins, refusals with their reasons, decisions, newest first.
+
+    A page may have fewer events than ``limit`` and still continue: at most 5,000 are looked through for it.
+    """
     made = served.coalesced.read(
         ("events", sought, before, limit),
         lambda: pages.page_events(served.db, served.federation, sought, before=before, limit=limit),
     )
-    return Events.model_validate(await made)
+    found = await made
+    return Page[Event](items=found.events, next=next_page(request, "before", found.before))
 
 
-@looked("/models")
-async def models(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> list[Model]:
+@looked("/models", tags=["models"])
+async def list_models(
+    request: Request, _who: Looker, served: ServedHere, limit: Limit = 100, before: Before = None
+) -> Page[Model]:
     """Models, newest first."""
-    rows = await pages.page_models(served.db, served.federation, before=before, limit=limit)
-    return [Model.model_validate(row) for row in rows]
+    rows = await pages.page_models(served.db, served.federation, before=before, limit=limit + 1)
+    return Page[Model].of(request, rows, limit, "before", "version")
 
 
-@looked("/models/{version}")
-async def one_model(served: ServedHere, _who: Looker, version: Number) -> Model:
+@looked("/models/{version}", tags=["models"], responses=problems(404))
+async def get_model(_who: Looker, served: ServedHere, version: Number) -> Model:
     """One model, its origin, and whether it holds data of a forgotten client."""
-    row = await get_model(served.db, served.federation, version)
+    row = await stored_models.get_model(served.db, served.federation, version)
     if row is None:
         raise HTTPException(404, f"Federation {served.federation} has no model {version}. See /api/v1/models")
     return Model.model_validate(row)
 
 
-@looked("/erasures")
-async def erasures(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[Erasure]:
-    """Erasures by pseudonym, newest last, with their unlearning."""
-    rows = await list_erasures(served.db, served.federation, limit=limit)
-    return [Erasure.of(row) for row in rows]
+@looked("/erasures", tags=["erasures"])
+async def list_erasures(
+    request: Request,
+    _who: Looker,
+    served: ServedHere,
+    limit: Limit = 100,
+    before: Annotated[str | None, Query(pattern=PSEUDONYM, description="Only those before this one")] = None,
+) -> Page[Erasure]:
+    """Erasures by pseudonym, newest first, with their unlearning."""
+    return Page[Erasure].of(request, await newest_erasures(served, before, limit + 1), limit, "before", "pseudonym")
 
 
-@looked("/erasures/{pseudonym}")
-async def one_erasure(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> Erasure:
+@looked("/erasures/{pseudonym}", tags=["erasures"], responses=problems(404))
+async def get_erasure(_who: Looker, served: ServedHere, pseudonym: Pseudonym) -> Erasure:
     """One erasure."""
     return Erasure.of(await _erasure(served, pseudonym))
 
 
-@looked("/receipts/{pseudonym}", response_class=JwsResponse, responses=TEXT_PROBLEMS)
-async def receipt(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> JwsResponse:
+@looked("/receipts/{pseudonym}", tags=["erasures"], response_class=JwsResponse, responses=problems(404))
+async def get_receipt(_who: Looker, served: ServedHere, pseudonym: Pseudonym) -> JwsResponse:
     """The signed receipt, for `foltr erasure verify`."""
     return receipt_of(await _erasure(served, pseudonym))
 
 
-@looked("/jobs")
-async def jobs(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> list[Job]:
+@looked("/jobs", tags=["erasures"])
+async def list_jobs(
+    request: Request, _who: Looker, served: ServedHere, limit: Limit = 100, before: Before = None
+) -> Page[Job]:
     """Unlearning jobs, newest first."""
-    rows = await pages.page_jobs(served.db, served.federation, before=before, limit=limit)
-    return [Job.model_validate(row) for row in rows]
+    rows = await pages.page_jobs(served.db, served.federation, before=before, limit=limit + 1)
+    return Page[Job].of(request, rows, limit, "before", "number")
 
 
-@looked("/audit")
-async def audit(
-    served: ServedHere,
+@looked("/audit", tags=["erasures"])
+async def list_audit_entries(
+    request: Request,
     _who: Looker,
+    served: ServedHere,
     limit: Limit = 100,
-    after: Annotated[int, Query(ge=0, le=_LARGEST, description="Return only entries after this one")] = 0,
-) -> list[AuditLine]:
+    after: Annotated[int, Query(ge=0, le=LARGEST, description="Return only entries after this one")] = 0,
+) -> Page[AuditLine]:
     """The log of erasures, oldest first; each entry has the hash of the one before."""
-    entries = await pages.page_audit(served.db, served.federation, after=after, limit=limit)
-    return [AuditLine.model_validate(entry) for entry in entries]
+    entries = await pages.page_audit(served.db, served.federation, after=after, limit=limit + 1)
+    return Page[AuditLine].of(request, entries, limit, "after", "seq")
 
 
-@looked("/orders")
-async def orders(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[GivenOrder]:
-    """The operator's orders, newest last."""
-    rows = await list_orders(served.db, served.federation, limit=limit)
-    return [GivenOrder.model_validate(row) for row in rows]
+@looked("/orders", tags=["orders"])
+async def list_orders(
+    request: Request, _who: Looker, served: ServedHere, limit: Limit = 100, before: Before = None
+) -> Page[GivenOrder]:
+    """The operator's orders, newest first."""
+    rows = await stored_orders.list_orders(served.db, served.federation, limit + 1, before=before)
+    return Page[GivenOrder].of(request, rows[::-1], limit, "before", "number")
 
 
 async def rounds_as_json(served: ServerState, before: int | None, limit: int) -> bytes:
@@ -253,6 +265,12 @@ async def newest_rounds(served: ServerState, before: int | None, limit: int) -> 
     return [Round.of(row, erased.get(row.round, 0)) for row in reversed(rows)]
 
 
+async def newest_erasures(served: ServerState, before: str | None, limit: int) -> list[Erasure]:
+    """Read the newest erasures before the one of a pseudonym, newest first."""
+    rows = await stored_erasures.list_erasures(served.db, served.federation, limit, before=before)
+    return [Erasure.of(row) for row in reversed(rows)]
+
+
 def receipt_of(row: ErasureRow) -> JwsResponse:
     """Return the receipt of an erasure. Raises HTTPException 404 with the reason if it has no receipt."""
     if row.receipt is not None:
@@ -266,7 +284,7 @@ def receipt_of(row: ErasureRow) -> JwsResponse:
 
 
 async def _erasure(served: ServedHere, pseudonym: str) -> ErasureRow:
-    row = await find_erasure(served.db, served.federation, pseudonym)
+    row = await stored_erasures.find_erasure(served.db, served.federation, pseudonym)
     if row is None:
         raise HTTPException(404, f"Federation {served.federation} has no erasure {pseudonym}. See /api/v1/erasures")
     return row

@@ -2,7 +2,7 @@
 
 import json
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -55,19 +55,16 @@ class VerdictRow(RowModel):
         return cls(level=verdict.level, headline=verdict.headline, findings=findings)
 
 
-class Problem(RowModel):
-    """Why there is no other answer, and what to do; the verdict if that is why."""
+class Alive(RowModel):
+    """That the server runs."""
 
-    detail: str
-    verdict: VerdictRow | None = None
+    alive: Literal[True] = True
 
 
-class Health(RowModel):
-    """Whether the server can answer, and how the federation is."""
+class Ready(RowModel):
+    """That the database can be read, and how the federation is."""
 
-    ready: bool
-    detail: str | None = None
-    verdict: Level | None = None
+    verdict: Level
 
 
 class Round(RowModel):
@@ -171,17 +168,6 @@ class Event(RowModel):
     round: int | None
     detail: str
     n: int
-
-
-class Events(RowModel):
-    """Events, newest first.
-
-    Ask for more with ``before``; null: there are no older ones. A page may have fewer events than ``limit`` and still
-    continue, because at most 5,000 are looked through for it.
-    """
-
-    events: list[Event]
-    before: int | None
 
 
 class WholeRound(RowModel):

@@ -6,7 +6,6 @@ from typing import Any
 from fastapi import APIRouter
 
 from foltr.api.access import Looker, ServedHere
-from foltr.api.reading import PROBLEMS
 from foltr.api.schemas import RowModel, VerdictRow
 from foltr.core.protocol.states import Privacy, RoundState
 from foltr.operations.overview import Activity, Budget, Effectiveness, Overview
@@ -14,7 +13,7 @@ from foltr.operations.situation import FederatorState
 from foltr.operations.verdict import judge
 from foltr.storage.activity_records import ErasureCounts, JobProgress, MemberCounts, NewestModel, RecentRefusals
 
-router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["status"])
 
 
 class NewestRound(RowModel):
@@ -69,7 +68,7 @@ class Status(RowModel):
 
 
 @router.get("/status", openapi_extra={"x-who": "viewer, operator"})
-async def status(served: ServedHere, _who: Looker) -> Status:
+async def get_status(_who: Looker, served: ServedHere) -> Status:
     """How the federation is now, as `foltr status` shows it."""
     return shown(await served.overview())
 

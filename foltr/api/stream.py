@@ -17,15 +17,12 @@ from starlette.types import Receive, Scope, Send
 
 from foltr.api.access import Looker, ServedHere, identify_again
 from foltr.api.connections import TAKES_WITHIN_S
-from foltr.api.middleware import without_database
-from foltr.api.reading import PROBLEMS, rounds_as_json
+from foltr.api.problems import note_unavailable, without_database
+from foltr.api.reading import rounds_as_json
 from foltr.api.server_state import ServerState
 from foltr.api.status import Status, shown
-from foltr.core.logs import get_logger
 
-log = get_logger("foltr.api.stream")
-
-router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
+router = APIRouter(prefix="/api/v1", tags=["status"])
 
 MOST_LISTENERS = 200
 # So that a shared token cannot use up the streams of the others.
@@ -105,10 +102,8 @@ class LiveStatus:
             return await self._changed_rounds(status) + _event("status", status.model_dump_json())
         except Exception as error:  # noqa: BLE001 (drivers raise anything: listeners get an away event)
             if not self._event.startswith(_AWAY):  # once, not every two seconds
-                log.warning(
-                    "database_unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__
-                )
-            return _event("away", without_database(await self._served.verdict()).model_dump_json())
+                note_unavailable(error)
+            return _event("away", without_database(await self._served.condition()).as_json())
 
     async def _changed_rounds(self, status: Status) -> bytes:
         """Return a `rounds` event from the last round sent to the newest. Empty if nothing changed."""
@@ -170,7 +165,7 @@ class EventStream(Response):
     openapi_extra={"x-who": "viewer, operator"},
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
-async def stream(request: Request, served: ServedHere, who: Looker) -> EventStream:
+async def stream_status(request: Request, who: Looker, served: ServedHere) -> EventStream:
     """Server-sent events: `status` every two seconds, `away` without a database.
 
     Before a status that has another round, or this one in another state, comes `rounds`: rows of `/api/v1/rounds` from

@@ -101,7 +101,7 @@ def _stored(situation: Situation) -> list[str]:
         _collected(situation, row),
         _ends(situation, row),
         *_taken_by(situation),
-        *_waits_for(situation),
+        *_waits_for(situation, row),
         *_kept_out(situation, row),
         *_refused(situation),
         *_voted(situation, row),
@@ -210,24 +210,23 @@ def _taken_by(situation: Situation) -> list[str]:
     return ["No ingest worker is running, so no update is stored. Start one: foltr federator run --role ingest"]
 
 
-def _waits_for(situation: Situation) -> list[str]:
-    if situation.round is not None and situation.round.period_s is not None:
-        every = duration(situation.round.period_s)
+def _waits_for(situation: Situation, row: RoundRow) -> list[str]:
+    if row.period_s is not None:
+        every = duration(row.period_s)
         return [f"Devices connect only for visits, about every {every}, so nobody is known to be online."]
     n_online, awaited = len(situation.online), situation.awaited
     if not n_online:
-        return _nobody_online(situation)
+        return _nobody_online(situation, row)
     asked = f"; {situation.n_not_asked} were not asked" if situation.n_not_asked else ""
     of = f"(of {n_online} online member{'s' * (n_online != 1)}{asked})"
     if not awaited:
-        row = situation.round
-        short = row is not None and len(situation.contributed) < row.min_clients
+        short = len(situation.contributed) < row.min_clients
         hint = " More devices must come, or set a smaller min_clients for the rounds to follow." if short else ""
         return [f"Everybody online who was asked has contributed {of}.{hint}"]
     return [f"Online and not yet heard from: {_names(awaited)} {of}."]
 
 
-def _nobody_online(situation: Situation) -> list[str]:
+def _nobody_online(situation: Situation, row: RoundRow) -> list[str]:
     """Say why no member is online. The federator records who connects, if it runs."""
     if situation.federator == "stopped" or situation.broker == "silent":
         return []
@@ -240,9 +239,8 @@ def _nobody_online(situation: Situation) -> list[str]:
     strangers = [name for name in situation.connected if name not in known]
     if strangers:
         are = "is" if len(strangers) == 1 else "are"
-        return [
-            f"No member is online. {_names(strangers)} {are} connected but no member; see: foltr rounds show latest"
-        ]
+        who = f"{_names(strangers)} {are} connected but no member"
+        return [f"No member is online. {who}; see: foltr rounds show {row.number}"]
     return ["No member is online: start devices, or check the broker with: foltr doctor"]
 
 

@@ -244,7 +244,7 @@ async def test_tallies_of_secure_votes_are_shown_with_their_noise(tmp_path):
     await made_tallies(url)
     async with asked(url, tmp_path) as server:
         viewer = server.token(Role.VIEWER)
-        before = (await server.get("/api/v1/rounds", viewer)).json()[1]["round"]
+        before = (await server.get("/api/v1/rounds", viewer)).json()["items"][1]["round"]
         page = (await server.get(f"/rounds/{before}", viewer)).text
     assert "about 33 worse and -2 better of 40 updates, with noise of standard deviation 3.0" in page
 

@@ -8,7 +8,7 @@ import pytest
 from cli.commands import environment, foltr
 from support.api_server import FEDERATION, asked
 from support.databases import PostgresDatabases, migrated_sqlite
-from support.erasure_database import made_erasures
+from support.erasure_database import BEGAN, STAYED, made_erasures
 from support.history_database import made_history
 from support.prepared_processes import PreparedProcess
 from support.servers import PostgresServer
@@ -19,6 +19,12 @@ from foltr.api.limits import RateLimiter
 from foltr.api.middleware import MOST_POSTED
 from foltr.api.server import listen
 from foltr.api.tokens import Role
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.states import OrderOutcome
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.database import Database
+from foltr.storage.federations import claim_federation
+from foltr.storage.records import Batch, MembershipChange, NewEvent, NewOrder
 
 # Port 0 takes a free one: the log says which.
 _ADDRESS = re.compile(r"api_started .*url=(http://127\.0\.0\.1:[1-9]\d*)")
@@ -43,9 +49,8 @@ async def on_sqlite(tmp_path):
 async def test_a_viewer_sees_rounds_clients_and_models(server):
     """As the command line shows them, page by page."""
     viewer = server.token(Role.VIEWER)
-    newest, first = (await server.get("/api/v1/rounds", viewer)).json()
+    newest, first = (await server.get("/api/v1/rounds", viewer)).json()["items"]
     assert (newest["round"], newest["state"], first["rule"]) == (2, "collecting", "median")
-    assert [row["round"] for row in (await server.get("/api/v1/rounds?before=2", viewer)).json()] == [1]
     whole = (await server.get("/api/v1/rounds/1", viewer)).json()
     assert {line["client_id"]: line["fate"] for line in whole["contributions"]} == {
         "a": "kept",
@@ -54,14 +59,42 @@ async def test_a_viewer_sees_rounds_clients_and_models(server):
     }
     assert whole["aggregation"]["parameters"] == {"n": 3.0, "m": 1.0}
     assert (await server.get("/api/v1/rounds/latest", viewer)).json() == whole
-    names = [row["client_id"] for row in (await server.get("/api/v1/clients?after=a&limit=1", viewer)).json()]
-    assert names == ["b"]
     b = (await server.get("/api/v1/clients/b", viewer)).json()
     assert (b["client"]["quarantine_reason"], b["fates"]["clipped"]) == ("it flips signs", 1)
-    assert [row["version"] for row in (await server.get("/api/v1/models", viewer)).json()] == [1, 0]
+    assert [row["version"] for row in (await server.get("/api/v1/models", viewer)).json()["items"]] == [1, 0]
     assert (await server.get("/api/v1/models/1", viewer)).json()["round"] == 1
     for name in LISTS:
         assert (await server.get(f"/api/v1/{name}", viewer)).status_code == 200, name
+
+
+async def test_every_list_continues_by_its_link(tmp_path):
+    """One item at a time makes the whole list, in its order; the last page has no link."""
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_erasures(url)
+    given = [NewOrder(number, "set_deadline", b"x", bytes(32), OrderOutcome.OBEYED, BEGAN) for number in (1, 2)]
+    noted = [NewEvent(BEGAN, "client_joined", "", client_id=STAYED, round=number) for number in (1, 2)]
+    joined = [MembershipChange("device-0", "joined", BEGAN)]
+    async with Database(url) as db:
+        epoch = await claim_federation(db, FEDERATION, 0.0)
+        await commit_batch(db, FEDERATION, epoch, Batch(orders=given, events=noted, membership=joined))
+    async with asked(url, tmp_path) as server:
+        served = {name: (server.token(Role.VIEWER), f"/api/v1/{name}") for name in LISTS}
+        served["contributions"] = (server.token(Role.PARTICIPANT, STAYED), "/api/v1/me/contributions")
+        server.served.by_token = RateLimiter(1e9, 10**9)
+        for name, (token, path) in served.items():
+            whole, following, items = (await server.get(path, token)).json(), f"{path}?limit=1", []
+            while following is not None:
+                page = (await server.get(following, token)).json()
+                items, following = items + page["items"], page["next"]
+                assert len(page["items"]) <= 1
+            assert {"items": items, "next": None} == whole
+            assert len(items) > 1, name
+
+
+async def test_a_link_keeps_the_filters(server):
+    """And asks for as many."""
+    page = (await server.get("/api/v1/events?limit=2&refused=false&round=1", server.token(Role.VIEWER))).json()
+    assert page["next"].startswith("/api/v1/events?limit=2&refused=false&round=1&before=")
 
 
 async def test_lists_are_filtered(server):
@@ -69,7 +102,7 @@ async def test_lists_are_filtered(server):
     viewer = server.token(Role.VIEWER)
 
     async def names(query):
-        return [row["client_id"] for row in (await server.get(f"/api/v1/clients?{query}", viewer)).json()]
+        return [row["client_id"] for row in (await server.get(f"/api/v1/clients?{query}", viewer)).json()["items"]]
 
     assert [await names(query) for query in ("state=quarantined", "state=proposed", "search=B", "state=refused")] == [
         ["b"],
@@ -77,15 +110,15 @@ async def test_lists_are_filtered(server):
         ["b"],
         [],
     ]
-    (b,) = (await server.get("/api/v1/clients?search=b", viewer)).json()
+    (b,) = (await server.get("/api/v1/clients?search=b", viewer)).json()["items"]
     assert (b["n_contributions"], b["refusals"], b["quarantine_reason"]) == (1, {}, "it flips signs")
     newest = (await server.get("/api/v1/events?limit=2", viewer)).json()
-    assert [event["kind"] for event in newest["events"]] == ["client_quarantined", "quarantine_proposed"]
-    rest = (await server.get(f"/api/v1/events?before={newest['before']}", viewer)).json()
-    assert ([event["client_id"] for event in rest["events"]], rest["before"]) == (["b"], None)
+    assert [event["kind"] for event in newest["items"]] == ["client_quarantined", "quarantine_proposed"]
+    rest = (await server.get(newest["next"], viewer)).json()
+    assert ([event["client_id"] for event in rest["items"]], rest["next"]) == (["b"], None)
     of_c = (await server.get("/api/v1/events?client=c&round=1&kind=quarantine_proposed", viewer)).json()
-    assert [event["detail"] for event in of_c["events"]] == ["far away in 9 of 10 rounds"]
-    assert (await server.get("/api/v1/events?refused=true", viewer)).json() == {"events": [], "before": None}
+    assert [event["detail"] for event in of_c["items"]] == ["far away in 9 of 10 rounds"]
+    assert (await server.get("/api/v1/events?refused=true", viewer)).json() == {"items": [], "next": None}
 
 
 async def test_a_round_tells_how_many_updates_were_erased(tmp_path):
@@ -93,7 +126,7 @@ async def test_a_round_tells_how_many_updates_were_erased(tmp_path):
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
     await made_erasures(url)
     async with asked(url, tmp_path) as server:
-        rows = (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).json()
+        rows = (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).json()["items"]
     assert {row["round"]: (row["n_updates"], row["n_erased"]) for row in rows} == {
         1: (1, 3),
         2: (1, 2),
@@ -115,7 +148,7 @@ async def test_votes_in_secure_sums_are_told_with_their_noise(tmp_path):
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
     await made_tallies(url)
     async with asked(url, tmp_path) as server:
-        newest, before, *_ = (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).json()
+        newest, before, *_ = (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).json()["items"]
     told = [{name: row[name] for name in row if name.startswith("tally")} for row in (newest, before)]
     assert list(told[0].values()) == [None] * 4
     assert told[1] == {"tally_n_updates": 40, "tally_worse": 33.4, "tally_better": -2.25, "tally_deviation": 3.0}
@@ -131,14 +164,14 @@ async def test_a_database_that_was_put_in_the_place_of_another_is_read(tmp_path)
         viewer = server.token(Role.VIEWER)
 
         async def names():
-            return [row["client_id"] for row in (await server.get("/api/v1/clients", viewer)).json()]
+            return [row["client_id"] for row in (await server.get("/api/v1/clients", viewer)).json()["items"]]
 
         assert await names() == ["a", "b", "c"]
         for path in tmp_path.glob("foltr.sqlite*"):
             path.unlink()
         after.rename(before)
         assert await names() == ["a"]
-        assert (await server.get("/ready")).json()["ready"]
+        assert (await server.get("/ready")).status_code == 200
 
 
 async def test_no_answer_has_keys_seeds_or_weights(server):
@@ -154,7 +187,7 @@ async def test_a_participant_sees_its_own_and_nothing_else(server):
     mine = server.token(Role.PARTICIPANT, "b")
     me = (await server.get("/api/v1/me", mine)).json()
     assert (me["client_id"], me["fates"]["clipped"], me["erasure"]) == ("b", 1, None)
-    assert [line["client_id"] for line in (await server.get("/api/v1/me/contributions", mine)).json()] == ["b"]
+    assert [line["client_id"] for line in (await server.get("/api/v1/me/contributions", mine)).json()["items"]] == ["b"]
     assert (await server.get("/api/v1/me/receipt", mine)).status_code == 404
     for path in (*LISTS, "rounds/1", "clients/b", "receipts/" + "0" * 32):
         assert (await server.get(f"/api/v1/{path}", mine)).status_code == 403, path
@@ -193,7 +226,29 @@ async def test_what_is_not_there_or_makes_no_sense_is_said_so(on_sqlite):
     for path in (*missing, *wrong):
         answer = await on_sqlite.get(f"/api/v1/{path}", viewer)
         assert answer.status_code == (404 if path in missing else 422), path
-        assert answer.json()["detail"], path
+        problem = answer.json()
+        assert (problem["status"], problem["type"], bool(problem["detail"])) == (
+            answer.status_code,
+            "about:blank",
+            True,
+        )
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert ("errors" in problem) == (path in wrong)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(RuntimeError("secret"), 500), (SettingsError("secret"), 500), (TimeoutError(), 503)]
+)
+async def test_an_error_of_ours_is_a_problem_that_tells_nothing_of_us(on_sqlite, monkeypatch, error, status):
+    """The cause is in the log alone."""
+
+    async def fail(*_arguments, **_options):
+        raise error
+
+    monkeypatch.setattr("foltr.storage.pages.page_models", fail)
+    answer = await on_sqlite.get("/api/v1/models", on_sqlite.token(Role.VIEWER))
+    assert (answer.status_code, answer.json()["status"], "secret" in answer.text) == (status, status, False)
+    assert answer.headers["Content-Type"] == "application/problem+json"
 
 
 async def test_who_asks_too_often_is_told_when_to_ask_again(on_sqlite):
@@ -262,15 +317,28 @@ async def test_it_outlives_the_database(tmp_path):
             await until(lambda: ready(200), "it does not see that the database is back")
             assert (await server.get("/api/v1/rounds", viewer)).status_code == 200
         async with asked(url, tmp_path, "other") as server:
-            assert "another one" in (await server.get("/ready")).json()["detail"]
+            problem = (await server.get("/ready")).json()
+            assert "another one" in problem["detail"]
+            assert [finding["reason"] for finding in problem["verdict"]["findings"]] == ["federator_stopped"]
     finally:
         postgres.remove()
+
+
+async def test_the_verdict_is_down_from_the_moment_that_the_database_is_away(on_sqlite, tmp_path):
+    """Not the one from before, which supervisors have just asked for."""
+    assert (await on_sqlite.get("/ready")).status_code == 200
+    for path in tmp_path.glob("foltr.sqlite*"):
+        path.unlink()
+    answer = await on_sqlite.get("/api/v1/models", on_sqlite.token(Role.VIEWER))
+    findings = answer.json()["verdict"]["findings"]
+    assert (answer.status_code, [finding["reason"] for finding in findings]) == (503, ["database_unreachable"])
 
 
 async def test_to_ask_makes_no_database(tmp_path):
     """A SQLite file that is not there is said to be away, and still is not there."""
     async with asked(f"sqlite:///{tmp_path / 'none.sqlite'}", tmp_path) as server:
         assert (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).status_code == 503
+        assert (await server.get("/api/v1/rounds")).status_code == 401
         assert (await server.get("/ready")).status_code == 503
     assert not (tmp_path / "none.sqlite").exists()
 

@@ -11,8 +11,11 @@ from support.databases import migrated_sqlite
 from support.history_database import made_history
 from support.waiting import PATIENCE_S
 
+from foltr.api.app import make_app
 from foltr.api.limits import RateLimiter
-from foltr.api.tokens import Role
+from foltr.api.server_state import ServerState
+from foltr.api.tokens import Role, TokenFile
+from foltr.storage.database import Database
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of its dependencies
@@ -32,6 +35,23 @@ async def test_every_answer_is_as_the_schema_says(tmp_path, role, seed):
         token = server.token(role, "a" if role is Role.PARTICIPANT else None)
         n_tried = await asyncio.to_thread(_try_all, f"{server.url}/api/v1/openapi.json", token, seed)
     assert n_tried > 100
+
+
+def test_every_route_is_described(tmp_path):
+    """By a tag, a name for a method, who may call it, and one shape for each error."""
+    url = f"sqlite:///{tmp_path / 'none.sqlite'}"
+    told = make_app(ServerState(Database(url), FEDERATION, TokenFile(tmp_path / "tokens.json"))).openapi()
+    tags = {tag["name"] for tag in told["tags"]}
+    names = []
+    for path, methods in told["paths"].items():
+        for operation in methods.values():
+            names.append(operation["operationId"])
+            assert set(operation["tags"]) <= tags, path
+            assert ("security" in operation) == ("x-who" in operation) == (path not in {"/health", "/ready"})
+            errors = {int(status): answer for status, answer in operation["responses"].items() if int(status) >= 400}
+            assert {tuple(answer["content"]) for answer in errors.values()} <= {("application/problem+json",)}
+            assert "x-who" not in operation or {401, 403, 429, 500, 503} <= errors.keys()
+    assert [name for name in names if "_" not in name or names.count(name) > 1] == []
 
 
 def _try_all(schema_url, token, seed):

@@ -55,7 +55,7 @@ async def test_a_signed_order_is_handed_on_and_obeyed_once(deployment, server, t
     for _ in range(2):
         answer = (await server.post("/api/v1/orders", operator, content=order.payload)).json()
         assert (answer["number"], answer["reply"]) == (1, "obeyed")
-    rows = (await server.get("/api/v1/orders", operator)).json()
+    rows = (await server.get("/api/v1/orders", operator)).json()["items"]
     assert [(row["number"], row["kind"], row["outcome"]) for row in rows] == [(1, "set_deadline", "obeyed")]
     assert rows[0]["digest"] == order.digest.hex()
 
@@ -70,7 +70,7 @@ async def test_what_the_operator_has_not_signed_goes_nowhere(deployment, server,
     changed = signed[:-1] + bytes([signed[-1] ^ 1])
     for content in (b"", b"x", strange, question, changed):
         answer = await server.post("/api/v1/orders", operator, content=content)
-        assert (answer.status_code, bool(answer.json()["detail"])) == (400, True)
+        assert (answer.status_code, answer.json()["code"] in {"malformed", "bad_signature"}) == (400, True)
     foreign = {"Origin": "http://elsewhere.example"}
     posted = await server.post("/api/v1/orders", operator, content=signed, headers=foreign)
     assert posted.status_code == 403
@@ -158,7 +158,7 @@ async def test_a_participant_brings_its_devices_wish_and_is_forgotten(deployment
     }
     for code, content in wrong.items():
         answer = await server.post("/api/v1/me/forget", mine, content=content)
-        assert (answer.status_code, answer.json()["detail"].partition(":")[0]) == (400, code)
+        assert (answer.status_code, answer.json()["code"]) == (400, code)
     for role in (Role.VIEWER, Role.OPERATOR):
         assert (await server.post("/api/v1/me/forget", server.token(role), content=signed)).status_code == 403
     nobody = server.token(Role.PARTICIPANT, "nobody")

@@ -133,7 +133,7 @@ def test_a_federator_that_may_be_dead_is_not_taken_for_devices_that_do_not_come(
 def test_who_is_connected_and_no_member_is_named():
     """The federator is there, and has refused them, or they never joined."""
     said = words(standing(40, broker="there", connected=devices(1, 2)))
-    assert "device-1, device-2 are connected but no member; see: foltr rounds show latest" in said
+    assert "device-1, device-2 are connected but no member; see: foltr rounds show 1" in said
 
 
 def test_many_names_are_counted():

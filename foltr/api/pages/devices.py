@@ -8,6 +8,7 @@ from fastapi.responses import Response
 from foltr.api.access import state_of_app
 from foltr.api.pages.frame import PageRoute, Seen, show
 from foltr.api.pages.questions import member_of, number_of, text_of
+from foltr.api.paging import cut
 from foltr.api.reading import SEARCH_PATTERN, why_no_client
 from foltr.core.protocol.fields import NAME_PATTERN
 from foltr.operations.overview import WINDOW
@@ -45,12 +46,13 @@ async def devices(request: Request, overview: Seen) -> Response:
         after=after,
         limit=_DEVICES + 1,
     )
+    shown, following = cut(lines, _DEVICES, "client.client_id")
     return show(
         request,
         overview,
         "devices.html",
-        lines=lines[:_DEVICES],
-        following=lines[_DEVICES - 1].client.client_id if len(lines) > _DEVICES else None,
+        lines=shown,
+        following=following,
         state=state,
         states=STATES,
         search=search,
@@ -72,8 +74,7 @@ async def device(request: Request, overview: Seen, name: Annotated[str, Path(pat
         )
     before = number_of(request, "before")
     contributions = await list_contributions(db, federation, client_id=name, before=before, limit=_CONTRIBUTIONS + 1)
-    more = len(contributions) > _CONTRIBUTIONS
-    shown = contributions[::-1][:_CONTRIBUTIONS]
+    shown, following = cut(contributions[::-1], _CONTRIBUTIONS, "round")
     return show(
         request,
         overview,
@@ -84,7 +85,7 @@ async def device(request: Request, overview: Seen, name: Annotated[str, Path(pat
         fates=await count_fates(db, federation, name),
         contributions=shown,
         before=before,
-        following=shown[-1].round if more else None,
+        following=following,
         events=events,
         proposal=next((each for each in overview.suspects if each.client_id == name), None),
         is_awaited=name in overview.situation.awaited and not overview.situation.is_over,

@@ -12,14 +12,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from foltr.api.access import COOKIE, current_state, identify, state_of_app
 from foltr.api.pages.rendering import render
+from foltr.api.problems import note_unavailable
 from foltr.api.schemas import VerdictRow
 from foltr.api.status import shown
 from foltr.api.tokens import Bearer, Role
 from foltr.core.errors import FoltrError
-from foltr.core.logs import get_logger
 from foltr.operations.overview import Overview
-
-log = get_logger("foltr.api.pages")
 
 _SECTIONS = {
     "/": "Overview",
@@ -59,11 +57,6 @@ class PageRoute(APIRoute):
                 return render("away.html", 503, **await _around(request))
 
         return answer
-
-
-def note_unavailable(error: Exception) -> None:
-    """Log why the database cannot be used; pages say only what to do."""
-    log.warning("database_unavailable", cause=str(error).partition("\n")[0] or type(error).__name__)
 
 
 def admitted(request: Request) -> Bearer:
@@ -114,7 +107,8 @@ async def _problem(request: Request, code: int, words: str, headers: Mapping[str
 
 
 async def _around(request: Request) -> dict[str, Any]:
-    return _frame(request, VerdictRow.of(await state_of_app(request).verdict()), datetime.now(UTC))
+    found = await state_of_app(request).condition()
+    return _frame(request, VerdictRow.of(found.verdict), datetime.now(UTC))
 
 
 def _frame(request: Request, verdict: VerdictRow, now: datetime) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from foltr.api.access import require_same_origin, state_of_app
 from foltr.api.erasure_requests import forward_request
-from foltr.api.pages.frame import PageRoute, admitted, note_unavailable
+from foltr.api.pages.frame import PageRoute, admitted
 from foltr.api.pages.rendering import render
 from foltr.api.participant import mine
+from foltr.api.problems import note_unavailable
 from foltr.api.server_state import AWAY, ServerState
 from foltr.api.tokens import Bearer, Role
-from foltr.core.errors import FoltrError
+from foltr.core.errors import FoltrError, MessageError
 from foltr.storage.queries import list_contributions
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -41,6 +42,8 @@ async def forget(request: Request) -> Response:
         return await show_part(served, bearer, told=received.detail)
     except HTTPException as error:
         return await show_part(served, bearer, error.status_code, str(error.detail))
+    except MessageError as error:
+        return await show_part(served, bearer, 400, str(error))
     except _AWAY:
         return await show_part(served, bearer)
 

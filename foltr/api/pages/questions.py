@@ -6,11 +6,10 @@ from typing import TypeVar
 
 from fastapi import HTTPException, Request
 
+from foltr.api.paging import LARGEST
 from foltr.core.protocol.fields import NAME_PATTERN
 
 E = TypeVar("E", bound=StrEnum)
-
-_LARGEST = 2**31 - 1
 
 
 def text_of(request: Request, field: str, pattern: str = NAME_PATTERN) -> str | None:
@@ -21,7 +20,7 @@ def text_of(request: Request, field: str, pattern: str = NAME_PATTERN) -> str | 
     return value or None
 
 
-def number_of(request: Request, field: str, largest: int = _LARGEST) -> int | None:
+def number_of(request: Request, field: str, largest: int = LARGEST) -> int | None:
     """Return a number from 0. Raises HTTPException 422 if it is none, or too large."""
     value = request.query_params.get(field, "").strip()
     if not value:

@@ -8,6 +8,7 @@ from fastapi.responses import RedirectResponse, Response
 from foltr.api.access import state_of_app
 from foltr.api.pages.frame import PageRoute, Seen, show
 from foltr.api.pages.questions import number_of
+from foltr.api.paging import LARGEST, cut
 from foltr.api.reading import MOST_OF_A_ROUND, newest_rounds
 from foltr.operations.round_sums import sum_lines
 from foltr.operations.round_words import round_in_words
@@ -24,22 +25,14 @@ from foltr.storage.queries import (
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 _ROUNDS, _EVENTS = 50, 20
-_LARGEST = 2**31 - 1
 
 
 @router.get("/rounds")
 async def rounds(request: Request, overview: Seen) -> Response:
     """A table of rounds, newest first, page by page."""
     before = number_of(request, "before")
-    rows = await newest_rounds(state_of_app(request), before, _ROUNDS + 1)
-    return show(
-        request,
-        overview,
-        "rounds.html",
-        rounds=rows[:_ROUNDS],
-        before=before,
-        following=rows[_ROUNDS - 1].round if len(rows) > _ROUNDS else None,
-    )
+    shown, following = cut(await newest_rounds(state_of_app(request), before, _ROUNDS + 1), _ROUNDS, "round")
+    return show(request, overview, "rounds.html", rounds=shown, before=before, following=following)
 
 
 @router.get("/rounds/latest")
@@ -52,7 +45,7 @@ async def latest(request: Request, overview: Seen) -> Response:
 
 
 @router.get("/rounds/{number}")
-async def one_round(request: Request, overview: Seen, number: Annotated[int, Path(ge=0, le=_LARGEST)]) -> Response:
+async def one_round(request: Request, overview: Seen, number: Annotated[int, Path(ge=0, le=LARGEST)]) -> Response:
     """One round: its state, its rule, who contributed, what became of each update, what was refused."""
     db, name = state_of_app(request).db, overview.federation
     row = await get_round(db, name, number)

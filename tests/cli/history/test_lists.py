@@ -62,7 +62,7 @@ def test_what_is_shown_of_one_is_not_cut(db):
 
 
 def test_the_latest_round_needs_no_number(db):
-    """It is the one with the highest; what is neither is said."""
+    """It is the newest that ended, as of the API; what is neither is said."""
     assert json.loads(foltr("rounds", "show", "latest", "--db", db, "--json").stdout)["round"]["round"] == 62
     for wrong in ("newest", "0", "-1", "1.5"):
         refused = foltr("rounds", "show", "--db", db, "--", wrong, code=2)

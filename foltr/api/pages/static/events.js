@@ -26,14 +26,14 @@ async function look() {
   const found = await ask(`/api/v1/events?${asked}`);
   at("live").hidden = false;
   say("live", found ? "New events appear here by themselves." : "New events cannot be had now.");
-  const now = found ? JSON.stringify(found.events) : shown;
+  const now = found ? JSON.stringify(found.items) : shown;
   // A table that somebody moves through with the keyboard, or marks text in, stays as it is until that is done.
   const marked = getSelection();
   const isUsed = at("events").contains(document.activeElement) || (!marked.isCollapsed && at("events").contains(marked.anchorNode));
   if (now === shown || isUsed) return;
   shown = now;
-  if (at("none")) at("none").hidden = found.events.length > 0;
-  at("events").replaceChildren(...found.events.map(eventRow));
+  if (at("none")) at("none").hidden = found.items.length > 0;
+  at("events").replaceChildren(...found.items.map(eventRow));
 }
 
 setInterval(() => void look(), EVERY_MS);

@@ -93,7 +93,7 @@ function hasGap(newest) {
 async function loadRounds() {
   loadedAt = Date.now();
   const found = await ask(`/api/v1/rounds?limit=${NEWEST}`);
-  if (found) showRounds(found.reverse());
+  if (found) showRounds(found.items.reverse());
 }
 
 // Rows that are there already are replaced: a round that was open has ended.
