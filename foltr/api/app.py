@@ -20,6 +20,8 @@ from foltr.core.version import __version__
 log = get_logger("foltr.api.app")
 
 _TITLE = "foltr: one federation"
+# A connection that is in use when the database is closed would stay open.
+_READINGS_END_WITHIN_S = 5.0
 
 
 def make_app(served: ServerState) -> FastAPI:
@@ -29,6 +31,7 @@ def make_app(served: ServerState) -> FastAPI:
     async def life(_app: FastAPI) -> AsyncIterator[None]:
         yield
         app.state.live.close()
+        await served.coalesced.finish(_READINGS_END_WITHIN_S)
         await served.db.close()
 
     # The documentation pages would load scripts from other sites, so only the schema is served.
