@@ -33,6 +33,8 @@ _TAGS = [
     {"name": "orders", "description": "The operator's orders, which are signed elsewhere."},
     {"name": "me", "description": "What a participant may see of its own, and its request to be forgotten."},
 ]
+# A connection that is in use when the database is closed would stay open.
+_READINGS_END_WITHIN_S = 5.0
 
 
 def make_app(served: ServerState) -> FastAPI:
@@ -42,6 +44,7 @@ def make_app(served: ServerState) -> FastAPI:
     async def life(_app: FastAPI) -> AsyncIterator[None]:
         yield
         app.state.live.close()
+        await served.coalesced.finish(_READINGS_END_WITHIN_S)
         await served.db.close()
 
     # The documentation pages would load scripts from other sites, so only the schema is served.

@@ -28,6 +28,12 @@ class CoalescedReads:
         # A caller that goes away must not cancel the reading of the others.
         return await asyncio.shield(following)
 
+    async def finish(self, within_s: float) -> None:
+        """Wait, at most so many seconds, for readings that go on although their callers may have gone."""
+        readings = {*self._running.values(), *self._next.values()}
+        if readings:
+            await asyncio.wait(readings, timeout=within_s)
+
     async def _read(self, key: Hashable, before: "asyncio.Task[Any] | None", make: Callable[[], Awaitable[T]]) -> T:
         if before is not None:
             await asyncio.wait([before])

@@ -34,7 +34,8 @@ async def read_situation(database: Database, name: str) -> Situation:
     found = await load_open_round(database, name)
     row, committed = (await latest_round(database, name), []) if found is None else found
     started = await started_at(database, name)
-    at = datetime.now(UTC)
+    # One after the other: they tell whether this machine's clock is the database's, also where reading takes seconds.
+    lease, at = await find_lease(database, name), datetime.now(UTC)
     failed = None if found is None or row is None else await _find_failed(database, name, row)
     quarantined = [row for row in await list_quarantined(database, name) if row.membership is Membership.JOINED]
     return Situation(
@@ -55,7 +56,7 @@ async def read_situation(database: Database, name: str) -> Situation:
         votes=None if row is None else await _votes(database, row),
         taken_back=None if row is None else await _taken_back(database, row),
         workers=await look_at_workers(database, name),
-        lease=await find_lease(database, name),
+        lease=lease,
         standbys=await list_standbys(database, name),
     )
 

@@ -1,7 +1,24 @@
-"""Databases of the API's tests."""
+"""Databases of the API's tests, and a server that nobody is too slow for."""
 
 import pytest
 from support.databases import PostgresDatabases, migrated_sqlite
+from support.waiting import PATIENCE_S
+
+from foltr.api.connections import PeerTimeout
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_too_slow(monkeypatch):
+    """A server in the tests' process waits for its peers and its database as long as a test does.
+
+    A machine that stands still for ten seconds makes all of them slow at once. A test of a limit sets it by itself.
+    """
+    monkeypatch.setattr(PeerTimeout, "seconds", property(lambda _: PATIENCE_S))
+    for limit in (
+        *("app._READINGS_END_WITHIN_S", "connections.TAKES_WITHIN_S"),
+        *("metrics._READ_WITHIN_S", "server_state._READY_WITHIN_S"),
+    ):
+        monkeypatch.setattr(f"foltr.api.{limit}", PATIENCE_S)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)])

@@ -5,7 +5,7 @@ import gc
 import warnings
 
 import pytest
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 from foltr.api.coalescing import CoalescedReads
 
@@ -52,6 +52,22 @@ async def test_who_goes_away_leaves_the_answer_to_the_others():
     await asyncio.wait([gone])
     reading.goes_on.set()
     assert await stays == 1
+
+
+async def test_who_ends_waits_for_what_is_read_for_nobody_any_more():
+    """It has a connection of the database, which is closed next; who waits too long for it goes on without."""
+    together, reading = CoalescedReads(), Reading()
+    gone = asyncio.create_task(together.read("rounds", reading))
+    await begun(reading, 1)
+    gone.cancel()
+    await asyncio.wait([gone])
+    await together.finish(0.01)
+    ending = asyncio.create_task(together.finish(PATIENCE_S))
+    await asyncio.sleep(0)
+    assert not ending.done()
+    reading.goes_on.set()
+    await ending
+    await together.finish(PATIENCE_S)  # nothing goes on any more
 
 
 async def test_all_who_ask_are_told_what_went_wrong_and_the_next_one_is_read():

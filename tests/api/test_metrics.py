@@ -15,6 +15,7 @@ from support.backups import back_up, restore
 from support.databases import migrated_sqlite
 from support.evaluation_database import made_evaluations
 from support.history_database import made_history
+from support.waiting import PATIENCE_S
 
 from foltr.api.access import COOKIE
 from foltr.api.tokens import Role
@@ -113,7 +114,7 @@ async def test_requests_are_counted_by_route_and_not_by_path(server):
     viewer = server.token(Role.VIEWER)
     await server.get("/api/v1/clients/anna-phone", viewer)
     await server.get("/anna-phone", viewer)
-    async with httpx2.AsyncClient(base_url=server.url) as client:
+    async with httpx2.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as client:
         await client.request("ANNA", "/health")
     text = (await server.get("/metrics", viewer)).text
     assert "anna" not in text.lower()

@@ -25,16 +25,18 @@ _LEVEL = "level => document.getElementById('band').dataset.level === level"
 
 @pytest.fixture(autouse=True)
 def _streams_are_quick(monkeypatch):
-    """What a page waits for comes in a moment."""
+    """What a page waits for comes in a moment, and a leader's lease does not run out while a test looks."""
     monkeypatch.setattr("foltr.api.stream._EVERY_S", 0.5)
+    monkeypatch.setattr("foltr.storage.leases.LEASE_S", 3600.0)
 
 
 @pytest.fixture
 async def busy(tmp_path):
-    """Forty rounds of five devices; no leader, as far as the database knows."""
+    """Forty rounds of five devices, and a leader."""
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
     await page_states.many_rounds(url)
     async with asked(url, tmp_path) as running:
+        await page_states.led(running.served.db)
         yield running
 
 
@@ -50,7 +52,7 @@ class TestInChromium:
     async def test_a_federation_that_is_well_says_what_it_waits_for(self, busy):
         """Four figures with what they count behind them; rounds as curves and as a table; it follows the stream."""
         token = busy.token(Role.VIEWER)
-        async with page_states.led(busy.served.db), looking(busy, token) as page:
+        async with looking(busy, token) as page:
             status = (await busy.get("/api/v1/status", token)).json()
             await charted(page, busy)
             await page.wait_for_function(_LEVEL, arg="ok")
@@ -75,7 +77,7 @@ class TestInChromium:
     @pytest.mark.nightly
     async def test_every_screen_has_the_overview(self, busy):
         """A desk and a phone, light and dark, and paper."""
-        async with page_states.led(busy.served.db), looking(busy, busy.token(Role.VIEWER)) as page:
+        async with looking(busy, busy.token(Role.VIEWER)) as page:
             await charted(page, busy)
             await seen_everywhere(page, "overview-ok")
             await page.emulate_media(media="print")
@@ -123,9 +125,8 @@ class TestInChromium:
         """In the band, for screen readers, and in the title; and that it is well again."""
         db = busy.served.db
         async with looking(busy, busy.token(Role.VIEWER)) as page:
-            async with page_states.led(db):
-                await charted(page, busy)
-                await page.wait_for_function(_LEVEL, arg="ok")
+            await charted(page, busy)
+            await page.wait_for_function(_LEVEL, arg="ok")
             await page_states.leaderless(db)
             await page.wait_for_function(_LEVEL, arg="down")
             assert "No federator leads the federation." in await page.text_content("#gravest .sentence")
@@ -134,9 +135,9 @@ class TestInChromium:
             assert (await page.text_content("#told")).startswith("down: ")
             assert (await page.title()).startswith("DOWN: ")
             await seen_everywhere(page, "overview-down")
-            async with page_states.led(db):
-                await page.wait_for_function(_LEVEL, arg="ok")
-                assert await page.locator("#gravest article").count() == 0
+            await page_states.led(db)
+            await page.wait_for_function(_LEVEL, arg="ok")
+            assert await page.locator("#gravest article").count() == 0
 
     async def test_what_ends_is_shown_and_not_asked_for(self, busy):
         """Rounds come with the events: 200 pages that asked for each would keep a processor busy."""
@@ -230,7 +231,8 @@ class TestInChromium:
         """A federation of 32 devices that learns, as wide as a README has it."""
         url = migrated_sqlite(tmp_path / "foltr.sqlite")
         await page_states.many_rounds(url, n_rounds=48, n_devices=32, quorum=26)
-        async with asked(url, tmp_path) as server, page_states.led(server.served.db):
+        async with asked(url, tmp_path) as server:
+            await page_states.led(server.served.db)
             for dark in (False, True):
                 async with looking(server, server.token(Role.VIEWER), {"width": 1200, "height": 708}, dark) as page:
                     await charted(page, server)

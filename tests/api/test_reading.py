@@ -355,7 +355,8 @@ async def test_the_command_serves_and_names_nobody_in_its_log(tmp_path):
     ask = {"Authorization": f"Bearer {token}"}
     try:
         await until(lambda: _ADDRESS.search(log.read_text()) is not None, "it names no address that it listens on")
-        async with httpx2.AsyncClient(base_url=_ADDRESS.search(log.read_text())[1], headers=ask) as client:
+        url = _ADDRESS.search(log.read_text())[1]
+        async with httpx2.AsyncClient(base_url=url, headers=ask, timeout=PATIENCE_S) as client:
             answer = await client.get("/api/v1/clients/b")
             assert answer.json()["client"]["client_id"] == "b"
             assert (await client.get("/api/v1/clients/somebody-else")).status_code == 404

@@ -87,8 +87,10 @@ async def test_listeners_are_bounded_and_those_that_go_make_room(server, monkeyp
         assert await listener.next()
 
 
-async def test_two_hundred_listen_and_one_more_is_told_to_ask(server):
+async def test_two_hundred_listen_and_one_more_is_told_to_ask(server, monkeypatch):
     """On real connections; one reading serves all, and questions of others are answered meanwhile."""
+    # One event for each: nobody reads more here, and who does not read is let go.
+    monkeypatch.setattr("foltr.api.stream._EVERY_S", 3600.0)
     tokens = [server.token(Role.VIEWER) for _ in range(MOST_LISTENERS // MOST_OF_A_TOKEN + 1)]
     token = tokens[-1]
     opened = [await listening(server, tokens[i // MOST_OF_A_TOKEN]) for i in range(MOST_LISTENERS + 1)]
@@ -138,6 +140,38 @@ async def test_streams_end_in_order_with_the_server(tmp_path, monkeypatch):
         await reader.readuntil(b"event: status\n")
     assert (await reader.read()).endswith(b"\r\n0\r\n\r\n")
     writer.close()
+
+
+async def test_what_is_read_when_the_server_ends_is_read_before_the_database_is_closed(tmp_path, monkeypatch):
+    """A connection in use would stay open."""
+    is_asked, ends, done = asyncio.Event(), asyncio.Event(), []
+
+    async def slow(*_):
+        is_asked.set()
+        await ends.wait()
+        await asyncio.sleep(0.05)
+        done.append("read")
+        raise OSError("nobody hears of it")
+
+    monkeypatch.setattr("foltr.api.server_state.read_overview", slow)
+    async with asked(migrated_sqlite(tmp_path / "foltr.sqlite"), tmp_path) as server:
+        served = server.served
+        finish, close = served.coalesced.finish, served.db.close
+
+        async def finishing(within_s):
+            ends.set()
+            await finish(within_s)
+
+        async def closing():
+            done.append("closed")
+            await close()
+
+        monkeypatch.setattr(served.coalesced, "finish", finishing)
+        monkeypatch.setattr(served.db, "close", closing)
+        *_, writer = await listening(server, server.token(Role.VIEWER))
+        await is_asked.wait()
+    writer.close()
+    assert done == ["read", "closed"]
 
 
 async def listening(server, token):
@@ -248,16 +282,20 @@ async def test_a_page_that_takes_nothing_is_let_go(server, monkeypatch):
     monkeypatch.setattr(
         "foltr.api.stream._event", lambda _name, _data: b": " + secrets.token_bytes(1_000_000).hex().encode()
     )
-    token = server.token(Role.VIEWER)
+    token, live, has_come = server.token(Role.VIEWER), server.app.state.live, asyncio.Event()
+    # Noted, and not looked for: it may be gone before anybody can look.
+    enter = live.enter
+    monkeypatch.setattr(live, "enter", lambda token_id: (enter(token_id), has_come.set()))
     _, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]), limit=1024)
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
     writer.write(f"GET /api/v1/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
 
-    async def counted(n):
-        return f"foltr_event_listeners {n}.0" in (await server.get("/metrics", token)).text
+    async def nobody_listens():
+        return "foltr_event_listeners 0.0" in (await server.get("/metrics", token)).text
 
     try:
-        await until(lambda: counted(1), "nobody listens")
-        await until(lambda: counted(0), "it is still waited for")
+        async with asyncio.timeout(PATIENCE_S):
+            await has_come.wait()
+        await until(nobody_listens, "it is still waited for")
     finally:
         writer.close()

@@ -16,7 +16,7 @@ from unittest import mock
 
 import structlog
 from rich.console import ConsoleDimensions
-from support.prepared_processes import PreparedProcess
+from support.prepared_processes import PreparedProcess, with_defaults
 from support.waiting import PATIENCE_S
 
 from foltr.cli import output
@@ -26,6 +26,10 @@ FOLTR = [sys.executable, "-c", "import sys; from foltr.cli.main import main; sys
 PROJECT = Path(__file__).parents[2]
 # `make test-all` sets it: more of what is drawn is tried.
 IS_NIGHT = "FOLTR_TEST_NIGHTLY" in os.environ
+# For a federator and who looks at it: on a machine that stands still for seconds it is not taken for a dead one.
+LONG_LEASES = with_defaults({"foltr.storage.leases.LEASE_S": 600.0})
+# A device that has taken part in its rounds waits for its last receipt as long as a test does.
+LATE_RECEIPTS = with_defaults({"foltr.edge_client.simulated_user._SETTLE_S": PATIENCE_S})
 
 
 def environment(**variables: str) -> dict[str, str]:

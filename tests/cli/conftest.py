@@ -1,9 +1,29 @@
-"""Brokers of the command line's tests."""
+"""Brokers of the command line's tests, and commands that no broker is too slow for."""
 
 from collections.abc import Iterator
 
 import pytest
 from support.servers import ProvisionedMosquitto
+from support.waiting import PATIENCE_S
+
+from foltr.broker import short_connections
+from foltr.cli.doctor import checks_broker, doctor
+from foltr.cli.operator import sending
+from foltr.operations import erasure_answers, order_session
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command in the tests' process gives up on a broker or a federator as late as a test does.
+
+    A busy machine may stand still for longer than their seconds. A test of a limit sets it by itself.
+    """
+    for module in (short_connections, erasure_answers, order_session):
+        monkeypatch.setattr(module, "_CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(checks_broker, "_ANSWER_S", PATIENCE_S)
+    monkeypatch.setattr(doctor, "_LIMIT_S", PATIENCE_S)
+    for command in (sending.send_order, sending.send_unanswered):
+        monkeypatch.setattr(command, "__defaults__", (PATIENCE_S,))
 
 
 @pytest.fixture(params=["passwords", pytest.param("mtls", marks=pytest.mark.nightly)])

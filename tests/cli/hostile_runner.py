@@ -31,7 +31,7 @@ MEMORY = 1_500_000_000
 """Bytes of address space that a command may take beyond what was imported."""
 LIMIT = 2_400
 """Looks, ten a second: a command that has not ended by then hangs. One that computes or serves is ended before."""
-SERVED, IDLE, KILLED = 30, 15, 100
+SERVED, IDLE, KILLED = 30, 15, 1_200
 AT_ONCE = 3
 _DEVICES = ("/dev/null", "/dev/full", "/dev/zero", "/dev/tty")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT

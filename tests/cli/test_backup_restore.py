@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.commands import foltr, foltr_process, start, stop
+from cli.commands import LONG_LEASES, foltr, foltr_process, start, stop
 from support.kept_backups import FORGOTTEN, Kept, in_little_room, keep
 from support.waiting import PATIENCE_S, wait_until
 
@@ -101,8 +101,11 @@ def test_nothing_changes_unless_somebody_confirms(kept):
     assert former(kept) == []
 
 
-def test_a_database_in_use_is_left_alone(kept):
+def test_a_database_in_use_is_left_alone(kept, monkeypatch):
     """By a federator, a standby, or another process that has the file, or a session, open."""
+    # Nobody renews them here while a restore looks at the backup first.
+    monkeypatch.setattr("foltr.storage.leases.LEASE_S", 3600.0)
+    monkeypatch.setattr("foltr.storage.leases.STANDBY_S", 3600.0)
 
     async def used() -> None:
         async with await Database.connect(kept.url, process="host:1") as db:
@@ -275,11 +278,15 @@ def test_a_views_owner_is_named_and_nothing_changes(tmp_path, postgres_server, p
 
 
 @pytest.mark.parametrize("migrated_url", ["sqlite", "postgresql"], indirect=True)
-def test_a_running_federation_is_backed_up_and_goes_back(migrated_url, tmp_path, mosquitto_server, request):
+def test_a_running_federation_is_backed_up_and_goes_back(
+    migrated_url, tmp_path, mosquitto_server, request, monkeypatch
+):
     """Backups while rounds go on; a restore waits for its end; devices and a federator go on from there."""
+    monkeypatch.setattr("foltr.storage.leases.LEASE_S", 600.0)  # as of the federator
     server = None if migrated_url.startswith("sqlite") else request.getfixturevalue("postgres_server")
     kept = Kept(tmp_path, migrated_url, server)
-    own = {"cwd": tmp_path, "FOLTR_BROKER_URL": mosquitto_server.url, "FOLTR_LOG_LEVEL": "warning", **kept.variables}
+    own = {"cwd": tmp_path, "FOLTR_BROKER_URL": mosquitto_server.url, "FOLTR_LOG_LEVEL": "warning"}
+    own |= kept.variables | LONG_LEASES
 
     def learn(n_clients: int, until: int, meanwhile=lambda: None) -> None:
         sizes = ("--min-clients", str(n_clients), "--max-clients", str(n_clients), "--min-time", "0")

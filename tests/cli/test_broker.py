@@ -5,7 +5,7 @@ import json
 import socket
 
 from cli.commands import foltr, start, stop
-from cli.test_main import free_port
+from support.servers import free_port
 
 from foltr.broker.subscription_plugin import build_plugin
 

@@ -30,13 +30,16 @@ BY_DAY = ("fpdgd", "foltr-es", "fedips")
 @pytest.mark.parametrize(
     "method", [pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly) for name in METHODS]
 )
-def test_every_method_runs_over_mqtt(method, tmp_path):
+def test_every_method_runs_over_mqtt(method, tmp_path, monkeypatch):
     """Three devices, three rounds: all updates count, and the results say by which method with which settings."""
+    monkeypatch.setattr("foltr.cli.demo._MAX_TIME_S", 3600.0)  # no round ends because the machine is busy
     file = tmp_path / "results.json"
     options = ("--data", "synthetic", "--clients", "3", "--rounds", "3", "--db", f"sqlite:///{tmp_path}/demo.sqlite")
     foltr("demo", *options, "--method", method, *NEEDED.get(method, ()), "--json", file, cwd=tmp_path, code=0)
     results = json.loads(file.read_text())
-    assert results["updates"] == {"accepted": 9, "rejected": {}}
+    assert results["updates"]["accepted"] == 9
+    # A receipt that is late has its update sent again.
+    assert results["updates"]["rejected"].keys() <= {"duplicate"}
     assert results["config"]["method"] == method
     assert results["config"]["training"]["serp_length"] in (5, 10)
     assert len(results["ndcg_at_10"]["per_round"]) == 3

@@ -11,11 +11,10 @@ import subprocess
 import tracemalloc
 
 import pytest
-from cli.commands import IS_NIGHT, PROJECT, foltr_process, start, stop
+from cli.commands import IS_NIGHT, LATE_RECEIPTS, LONG_LEASES, PROJECT, foltr_process, start, stop
 from cli.snippets import blocks
-from cli.test_main import free_port
 from support.history_database import made_history
-from support.servers import accepts
+from support.servers import accepts, free_port
 from support.waiting import PATIENCE_S, wait_until
 
 from foltr.cli.method import choose_rule
@@ -71,16 +70,20 @@ class Terminal:
                 self._background.append(subprocess.Popen([self._mosquitto, *rest], cwd=self._folder))
                 wait_until(lambda: accepts(self._port))
             case ["foltr", "federator", "run", *rest]:
-                self._background.append(start("federator", "run", *rest, cwd=self._folder, FOLTR_LOG_LEVEL="warning"))
+                self._background.append(
+                    start("federator", "run", *rest, cwd=self._folder, FOLTR_LOG_LEVEL="warning", **LONG_LEASES)
+                )
             case ["foltr", "operator", "desk", *rest]:
                 self._background.append(start("operator", "desk", *rest, cwd=self._folder, FOLTR_LOG_LEVEL="warning"))
             case ["foltr", "client", "run", *rest]:
-                self._devices.append(start("client", "run", *rest, cwd=self._folder, FOLTR_DATASET="synthetic"))
+                self._devices.append(
+                    start("client", "run", *rest, cwd=self._folder, FOLTR_DATASET="synthetic", **LATE_RECEIPTS)
+                )
             case ["foltr", "erasure", "request", "--credentials", file]:
                 self._asks_to_be_forgotten(file)
             case ["foltr", *rest]:
                 self.wait_for_devices()
-                self._finished(words, foltr_process(*rest, cwd=self._folder))
+                self._finished(words, foltr_process(*rest, cwd=self._folder, **LONG_LEASES))
             case ["tar", *_]:
                 subprocess.run(words, cwd=self._folder, check=True, timeout=PATIENCE_S)
             case _:
@@ -88,11 +91,15 @@ class Terminal:
 
     def wait_for_devices(self) -> None:
         """Each device takes part in so many rounds and ends; they need one another."""
+        if not self._devices:
+            return
         while self._devices:
             device = self._devices.pop(0)
             output, _ = device.communicate(timeout=PATIENCE_S)
             assert device.returncode == 0, output
             assert "accepted" in output
+        # Their receipts come before the round's model: what follows is about the next round.
+        wait_until(self._awaits_updates)
 
     def close(self) -> list[int]:
         """The exit codes of what ran in the background, newest first."""
@@ -107,15 +114,22 @@ class Terminal:
         device = start("client", "run", "--credentials", file, cwd=self._folder, FOLTR_DATASET="synthetic")
         wait_until(lambda: self._n_joins() > n_before)
         stop(device)
-        asking = start("erasure", "request", "--credentials", file, cwd=self._folder)
+        asking = start("erasure", "request", "--credentials", file, "--timeout", "200", cwd=self._folder)
         try:
             assert any("its data is erased" in line for line in asking.stdout)
         finally:
             stop(asking)
 
+    def _awaits_updates(self) -> bool:
+        newest = "SELECT state = 'collecting' AND number NOT IN (SELECT round FROM updates) FROM rounds"
+        return bool(self._one(f"{newest} ORDER BY number DESC LIMIT 1"))
+
     def _n_joins(self) -> int:
+        return self._one("SELECT count(*) FROM events WHERE kind = 'client_joined'")
+
+    def _one(self, statement: str) -> int:
         with contextlib.closing(sqlite3.connect(self._folder / "foltr.sqlite")) as db:
-            return db.execute("SELECT count(*) FROM events WHERE kind = 'client_joined'").fetchone()[0]
+            return db.execute(statement).fetchone()[0]
 
     def _finished(self, words, done) -> None:
         # Some of the guide's federation is off, and its status says so.

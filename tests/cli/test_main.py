@@ -2,18 +2,12 @@
 
 import contextlib
 import os
-import socket
 import sqlite3
 import subprocess
 
 from cli.commands import FOLTR, environment, foltr, foltr_process, start, stop
+from support.servers import free_port
 from support.waiting import PATIENCE_S
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_a_shell_completes_commands_and_options():

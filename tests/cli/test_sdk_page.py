@@ -11,15 +11,16 @@ import runpy
 import pytest
 from cli.commands import foltr
 from cli.snippets import blocks, n_recorded, run_python
+from support.servers import free_port
 
 SNIPPETS = blocks("docs/sdk.md", "python")
 NAMED = {match[1]: code for code in SNIPPETS if (match := re.match(r"# (\w+)\.py\n", code))}
 
 
 @pytest.fixture
-def folder(tmp_path, unused_tcp_port, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """Where the snippets run: with a device's credentials, and a broker that is away."""
-    access = {"FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{unused_tcp_port}"}
+    access = {"FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{free_port()}"}
     foltr("device", "enrol", "device-7", cwd=tmp_path, **access, code=0)
     monkeypatch.chdir(tmp_path)
     return tmp_path

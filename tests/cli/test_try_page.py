@@ -3,16 +3,18 @@
 import sqlite3
 from contextlib import closing
 
-from cli.commands import foltr_process, start, stop
+from cli.commands import LONG_LEASES, foltr_process, start, stop
 from cli.snippets import blocks, with_variables
+from support.servers import free_port
 from support.waiting import wait_until
 
 LASTING = (["foltr", "broker"], ["foltr", "federator"], ["foltr", "client"])
 
 
-def test_the_first_ten_minutes(tmp_path, unused_tcp_port):
+def test_the_first_ten_minutes(tmp_path):
     """Rounds complete, somebody is forgotten, and the receipt is right; what ran in a terminal ends well."""
-    access = {"FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{unused_tcp_port}", "FOLTR_LOG_LEVEL": "warning"}
+    port = free_port()
+    access = {"FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{port}", "FOLTR_LOG_LEVEL": "warning", **LONG_LEASES}
     running = []
     printed = {}
     try:
@@ -21,8 +23,8 @@ def test_the_first_ten_minutes(tmp_path, unused_tcp_port):
             if words[0] == "sqlite3":
                 assert len(query(tmp_path / "foltr.sqlite", words[2])) == 5
             elif words[:2] in LASTING:
-                port = ("--port", str(unused_tcp_port)) if words[1] == "broker" else ()
-                running.append(start(*words[1:], *port, cwd=tmp_path, **access, **variables))
+                there = ("--port", str(port)) if words[1] == "broker" else ()
+                running.append(start(*words[1:], *there, cwd=tmp_path, **access, **variables))
                 if words[1] == "client":
                     wait_for_rounds(tmp_path / "foltr.sqlite", 6)
             else:

@@ -18,8 +18,8 @@ from httpx2 import AsyncClient
 from sqlalchemy import text
 from support.databases import migrated_sqlite
 from support.history_database import made_history
-from support.servers import accepts
-from support.waiting import until
+from support.servers import accepts, free_port
+from support.waiting import PATIENCE_S, until
 
 from foltr.cli.commands import COMMANDS
 from foltr.core.methods.initial_models import InitialModel
@@ -119,12 +119,13 @@ def test_the_policy_of_the_page_on_secure_sums(tmp_path):
 
 
 @pytest.mark.nightly
-def test_attackers_take_part_as_on_the_page_on_devices(tmp_path, unused_tcp_port):
+def test_attackers_take_part_as_on_the_page_on_devices(tmp_path):
     """Ten devices, three of which attack, in a federation that takes anybody; for one round."""
-    access = {"FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{unused_tcp_port}", "FOLTR_DATASET": "synthetic"}
+    port = free_port()
+    access = {"FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{port}", "FOLTR_DATASET": "synthetic"}
     (command,) = [one for one in snippets("docs/devices.md") if one.startswith("foltr attacks run")]
     migrated_sqlite(tmp_path / "foltr.sqlite")
-    running = [start("broker", "run", "--port", str(unused_tcp_port), cwd=tmp_path)]
+    running = [start("broker", "run", "--port", str(port), cwd=tmp_path)]
     try:
         options = ("--allow-unsigned", "--min-clients", "10", "--max-clients", "10")
         running.append(start("federator", "run", *options, cwd=tmp_path, **access))
@@ -184,22 +185,22 @@ def test_the_commands_for_containers_name_what_the_files_have():
             assert scaled in services, line
 
 
-async def test_the_api_as_on_its_page(tmp_path, unused_tcp_port):
+async def test_the_api_as_on_its_page(tmp_path):
     """A token is made, the server runs, and the request that the page shows is answered with it."""
-    database = migrated_sqlite(tmp_path / "foltr.sqlite")
+    database, port = migrated_sqlite(tmp_path / "foltr.sqlite"), free_port()
     await made_history(database, "mail")
     made, run = commands_of("docs/api.md", "foltr", "api")[:2]
     token = checked(made, cwd=tmp_path).split()[0]
     options = [database if word.startswith("postgresql:") else word for word in run[1:]]
-    options[options.index("--port") + 1] = str(unused_tcp_port)
+    options[options.index("--port") + 1] = str(port)
     (asking,) = [block for block in blocks("docs/api.md", "sh") if block.startswith("curl")]
     curl = shlex.split(asking.replace("$TOKEN", token))
     server = start(*options, cwd=tmp_path)
     try:
-        await until(lambda: accepts(unused_tcp_port), "the server does not listen")
+        await until(lambda: accepts(port), "the server does not listen")
         header, _, value = curl[curl.index("-H") + 1].partition(": ")
-        url = curl[-1].replace(":8680", f":{unused_tcp_port}")
-        async with AsyncClient() as client:
+        url = curl[-1].replace(":8680", f":{port}")
+        async with AsyncClient(timeout=PATIENCE_S) as client:
             answer = await client.get(url, headers={header: value})
         assert answer.status_code == 200
         assert answer.json()

@@ -1,6 +1,6 @@
 """The overview of a federation, as the command line and the HTTP API show it."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from support.history_database import OPENED, made_history
@@ -10,6 +10,7 @@ from support.secure_policies import policy
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.states import RoundState
+from foltr.operations import reading
 from foltr.operations.overview import NEWEST_ROUNDS, Budget, activity_of, read_overview
 from foltr.operations.situation import ReceivedStatus
 from foltr.storage.activity_records import ErasureCounts, MemberCounts, RecentRound
@@ -51,6 +52,32 @@ async def test_it_says_how_a_federation_is(made):
     assert found.as_of - found.refusals.since == timedelta(hours=1)
     with pytest.raises(SettingsError, match="has no federation 'post'"):
         await read_overview(made, "post")
+
+
+async def test_the_two_clocks_are_read_at_one_moment(made, monkeypatch):
+    """This machine's and the database's: a reading that takes seconds is no clock that is wrong."""
+    noted = []
+
+    def note(name):
+        read = getattr(reading, name)
+
+        async def noting(*arguments):
+            noted.append(name)
+            return await read(*arguments)
+
+        monkeypatch.setattr(reading, name, noting)
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            noted.append("now")
+            return datetime.now(tz)
+
+    for name in ("started_at", "find_lease", "list_quarantined", "online_members", "last_activity", "list_standbys"):
+        note(name)
+    monkeypatch.setattr(reading, "datetime", Clock)
+    await read_overview(made, "mail")
+    assert noted[noted.index("find_lease") + 1] == "now", noted
 
 
 async def test_what_was_refused_lately_is_counted_by_reason(made):

@@ -34,8 +34,8 @@ class Asked:
         self.connections = connections
         self.url = url
 
-    def token(self, role: Role, client_id: str | None = None, lasts_s: float = 60.0) -> str:
-        """Make a token."""
+    def token(self, role: Role, client_id: str | None = None, lasts_s: float = 86_400.0) -> str:
+        """Make a token, which outlasts a test on the slowest machine unless told otherwise."""
         return self.served.tokens.add(role, self.served.federation, lasts_s, client_id)[0]
 
     async def get(self, path: str, token: str | None = None, **more: object) -> httpx2.Response:

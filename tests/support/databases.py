@@ -23,11 +23,10 @@ from foltr.storage.migrate import upgrade
 # Not template1, to which nobody may be connected while it is copied.
 _EMPTY = "foltr_empty"
 _MIGRATED = "foltr_migrated"
-# Whoever is still connected holds locks; a failing test may leave a connection.
-_ALONE = (
-    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-)
+# A session that is left by a failing test holds locks.
+# Each is waited for, as long as a test waits for anything.
+_ENDED = "SELECT pg_terminate_backend(pid, 240000) FROM pg_stat_activity WHERE {others}"
+_ALONE = _ENDED.format(others="datname = current_database() AND pid <> pg_backend_pid()")
 # Most tables are empty after a test: deleting nothing costs nothing, where truncating makes new files for each.
 _DELETIONS = (
     "SELECT string_agg(format('DELETE FROM %I', tablename), '; ') FROM pg_tables "
@@ -79,7 +78,7 @@ class PostgresDatabases:
 
     def drop(self, url: str) -> None:
         """Each takes 8 MB in 300 files, so none is kept that nobody will use."""
-        self._server.sql(f"DROP DATABASE {_name(url)} WITH (FORCE)")
+        self._alone(_name(url), f"DROP DATABASE {_name(url)} WITH (FORCE)")
 
     def migrated(self) -> str:
         """The URL of a database at the newest revision, without rows."""
@@ -98,8 +97,16 @@ class PostgresDatabases:
 
     def _create(self, template: str) -> str:
         name = f"foltr_test_{next(self._numbers)}"
-        self._server.sql(f"CREATE DATABASE {name} TEMPLATE {template}")
+        self._alone(template, f"CREATE DATABASE {name} TEMPLATE {template}")
         return self._server.url(name)
+
+    def _alone(self, name: str, statement: str) -> None:
+        """Run a statement that nobody may be connected for: it waits itself, for at most five seconds."""
+        try:
+            self._server.sql(statement)
+        except subprocess.CalledProcessError:
+            self._server.sql(_ENDED.format(others=f"datname = '{name}'"))
+            self._server.sql(statement)
 
 
 def _make_if_missing(path: Path) -> None:

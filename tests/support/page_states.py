@@ -1,9 +1,6 @@
 """Databases that pages are looked at with: a federation that learns, and what may be wrong with it."""
 
-import asyncio
-import contextlib
 import math
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +16,7 @@ from foltr.storage.erasure.erasures import erase_client, note_key_destroyed
 from foltr.storage.erasure_records import ErasureRequest
 from foltr.storage.federations import claim_federation, create_federation
 from foltr.storage.lease_tables import leases
-from foltr.storage.leases import renew_lease, take_lease
+from foltr.storage.leases import take_lease
 from foltr.storage.records import (
     Batch,
     MembershipChange,
@@ -100,25 +97,11 @@ def _fates(names, number):
     )
 
 
-@asynccontextmanager
 async def led(db):
-    """Have a leader that renews its lease, and has done so for an hour."""
+    """A leader has led for an hour, and its lease lasts as long as leases do here: nobody renews it."""
     await take_lease(db, FEDERATION, LEADER)
     async with db.transaction() as connection:
         await connection.execute(update(leases).values(taken_at=datetime.now(UTC) - timedelta(hours=1)))
-
-    async def renew():
-        while True:
-            await renew_lease(db, FEDERATION, LEADER)
-            await asyncio.sleep(0.5)  # clock: stand-in (a leader renews its lease twice a second)
-
-    renewing = asyncio.create_task(renew())
-    try:
-        yield
-    finally:
-        renewing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await renewing
 
 
 async def leaderless(db):

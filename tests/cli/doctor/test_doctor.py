@@ -13,10 +13,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cli.commands import foltr, start, stop
-from cli.test_main import free_port
 from support.answering_federator import answering
 from support.databases import migrated_sqlite, open_migrated
-from support.servers import ProvisionedMosquitto
+from support.servers import ProvisionedMosquitto, free_port
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress

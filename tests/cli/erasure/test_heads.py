@@ -7,6 +7,7 @@ from cli.erasure.test_audit import KEY_TEXT, logged, write_receipt
 from support.erasure_database import tampered
 from support.erasure_receipts import KEY
 from support.message_publisher import publish_once
+from support.servers import free_port
 
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.protocol.audit_heads import AuditHead
@@ -130,10 +131,10 @@ def test_the_head_is_printed_to_be_kept(tmp_path, mosquitto_server):
     assert told == {"federation": "mail", "entry": 7, "hash": "ab" * 32}
 
 
-def test_a_broker_that_is_away_is_said(tmp_path, unused_tcp_port):
+def test_a_broker_that_is_away_is_said(tmp_path):
     """With exit code 3 where it was asked for, and beside the rest where the database is what counts."""
     logged(tmp_path, 1)
-    nowhere = f"mqtt://127.0.0.1:{unused_tcp_port}"
+    nowhere = f"mqtt://127.0.0.1:{free_port()}"
     ask(tmp_path, "--broker", nowhere, code=3)
     done = audit(tmp_path, "--broker", nowhere, code=0)
     assert "What the federator has published was not compared" in done.stdout

@@ -7,6 +7,7 @@ import pytest
 from support.federator_by_hand import TOPICS, Federator
 from support.sampled_lists import shown_by
 from support.servers import ProvisionedMosquitto
+from support.waiting import PATIENCE_S
 
 from foltr.cli.fleet.fleet import Fleet, FleetUser
 from foltr.core.data.sources import LoadedData
@@ -44,6 +45,14 @@ def kernels():
         device = device_for(model(), TRAINING, DeviceContext(0, None, propensities))
         shown, _ = shown_by(device, TRAINING, features, len(clicks), np.random.default_rng(0))
         device.learn(Interaction(1, features, shown.ranking, clicks), np.random.default_rng(0))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_sent_twice(monkeypatch):
+    """A machine that stands still for seconds has no update sent again, and no device leave before its receipt."""
+    for name in ("FIRST_RESEND_S", "RESEND_LIMIT_S", "ANSWER_TIME_S"):
+        monkeypatch.setattr(f"foltr.edge_client.participation.{name}", 3600.0)
+    monkeypatch.setattr("foltr.edge_client.simulated_user._SETTLE_S", PATIENCE_S)
 
 
 @pytest.fixture

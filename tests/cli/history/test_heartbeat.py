@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from support.message_publisher import publish_once
+from support.servers import free_port
 
 from foltr.cli.history.heartbeat import receive_status
 from foltr.cli.settings import Settings
@@ -37,9 +38,9 @@ async def test_the_operators_folder_in_the_working_directory_is_enough(folder, m
     assert await receive_status(settings, "post") is None
 
 
-async def test_a_file_that_nobody_named_is_no_error(folder, unused_tcp_port):
+async def test_a_file_that_nobody_named_is_no_error(folder):
     """What is wrong with it is said in place of what the broker knows; so it is where that is away."""
-    nowhere = f"mqtt://127.0.0.1:{unused_tcp_port}"
+    nowhere = f"mqtt://127.0.0.1:{free_port()}"
     write_operator(folder, nowhere)
     assert nowhere in (await receive_status(Settings(), "mail")).unreachable
     (folder / "operator.json").write_text("{")

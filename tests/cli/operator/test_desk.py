@@ -73,6 +73,18 @@ def asked(tmp_path, name, *arguments, **options):
     return foltr_process("client", "enrol", *token, *arguments, cwd=tmp_path, **options)
 
 
+def gives_up(tmp_path, name, said):
+    """Run it for two seconds, again where the machine was too busy to reach the broker within them."""
+    tried = []
+
+    def has_said():
+        tried.append(asked(tmp_path, name, "--wait", "2"))
+        return said in tried[-1].stderr
+
+    wait_until(has_said, "it does not say what it waits for")
+    assert tried[-1].returncode == 3
+
+
 def states(tmp_path):
     done = foltr("device", "tokens", "--operator", "operator", "--json", cwd=tmp_path)
     return {row["client_id"]: row["state"] for row in json.loads(done.stdout)["tokens"]}
@@ -100,7 +112,13 @@ def test_a_device_enrols_itself_and_the_broker_lets_it_in(desks, tmp_path):
     checked = foltr("doctor", "--credentials", "mine.json", cwd=tmp_path)
     assert "answers as till-1" in checked.stdout
     assert states(tmp_path) == {"till-1": "used"}
-    _, said = stop(desk)
+    # The device has its answer before the desk knows that it was delivered.
+    said = ""
+    for line in desk.stdout:
+        said += line
+        if "enrolment_answered" in line:
+            break
+    said += stop(desk)[1]
     assert "enrolment_answered" in said
     assert "till-1" not in said
 
@@ -136,18 +154,14 @@ def test_a_revoked_token_is_not_even_let_in(tmp_path):
     """The device hears why that may be."""
     made(tmp_path, "till-1")
     foltr("device", "tokens", "--revoke", "till-1", "--operator", "operator", cwd=tmp_path, code=0)
-    refused = asked(tmp_path, "till-1", "--wait", "2")
-    assert refused.returncode == 3
-    assert "an expired or revoked one cannot connect" in refused.stderr
+    gives_up(tmp_path, "till-1", "an expired or revoked one cannot connect")
     assert states(tmp_path) == {"till-1": "revoked"}
 
 
 def test_without_a_desk_a_device_waits_and_says_what_is_missing(desks, tmp_path):
     """Exit code 3; the same command again goes on with the same key."""
     made(tmp_path, "till-1")
-    done = asked(tmp_path, "till-1", "--wait", "2")
-    assert done.returncode == 3
-    assert "foltr operator desk" in done.stderr
+    gives_up(tmp_path, "till-1", "foltr operator desk")
     before = json.loads((tmp_path / ".till-1.json.enrolling").read_text())
     desks()
     assert asked(tmp_path, "till-1").returncode == 0
@@ -240,8 +254,7 @@ def test_another_enrolment_key_revokes_tokens(desks, tmp_path, monkeypatch):
     made(tmp_path, "till-1")
     foltr("operator", "rotate-key", "--operator", "operator", cwd=tmp_path, code=3)
     assert states(tmp_path) == {"till-1": "revoked"}
-    refused = asked(tmp_path, "till-1", "--wait", "2")
-    assert "revoked one cannot connect" in refused.stderr
+    gives_up(tmp_path, "till-1", "revoked one cannot connect")
     desks()
     made(tmp_path, "till-2")
     assert asked(tmp_path, "till-2").returncode == 0

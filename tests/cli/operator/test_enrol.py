@@ -9,10 +9,10 @@ import stat
 import pytest
 from cli.commands import foltr
 from cli.silence import give_up_once
-from cli.test_main import free_port
 from support.answering_federator import answering
 from support.broker_folders import ME
 from support.message_publisher import publish_once
+from support.servers import free_port
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress

@@ -3,7 +3,7 @@
 import pytest
 from cli.commands import foltr
 from cli.privacy.test_policy import keys_of
-from cli.test_main import free_port
+from support.servers import free_port
 
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.states import Privacy

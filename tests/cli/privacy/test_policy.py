@@ -7,7 +7,7 @@ import shutil
 import pytest
 from cli.commands import foltr
 from cli.operator.test_enrol import heard
-from cli.test_main import free_port
+from support.servers import free_port
 
 from foltr.core.operator.credentials import BrokerAccess, read_credentials
 from foltr.core.operator.helper_keys import helper_keys_text

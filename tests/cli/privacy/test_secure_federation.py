@@ -9,10 +9,9 @@ import sqlite3
 import subprocess
 
 import pytest
-from cli.commands import foltr_process, start, stop
+from cli.commands import LATE_RECEIPTS, foltr_process, start, stop
 from cli.snippets import blocks
-from cli.test_main import free_port
-from support.servers import accepts
+from support.servers import accepts, free_port
 from support.waiting import PATIENCE_S, wait_until
 
 ROUNDS, CLIENTS = 3, 4
@@ -71,7 +70,7 @@ def run_in_order(all_words, folder) -> str:
                     process.wait(PATIENCE_S)
             if "run" in words[:2]:
                 lasting = helpers if words[0] == "helper" else others
-                lasting.append(start(*words, cwd=folder, FOLTR_DATASET="synthetic"))
+                lasting.append(start(*words, cwd=folder, FOLTR_DATASET="synthetic", **LATE_RECEIPTS))
             else:
                 done = foltr_process(*words, cwd=folder, code=0)
     finally:

@@ -7,7 +7,12 @@ import pytest
 from cli.commands import foltr, start
 from support.databases import migrated_sqlite
 from support.history_database import made_history
+from support.prepared_processes import with_defaults
 from support.tally_database import made_tallies
+from support.waiting import PATIENCE_S
+
+# A look may take as long as a test waits for anything.
+SLOW_LOOKS = with_defaults({"foltr.cli.status._LOOK_S": PATIENCE_S})
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,7 @@ def test_a_watch_goes_on_while_the_database_is_away(postgres_databases):
     """A line for each look; one that fails says why, and of when the last answer is."""
     url = postgres_databases.migrated()
     asyncio.run(made_history(url, "mail"))
-    watching = start("status", "--db", url, "--watch", "--jsonl", "--every", "0.2")
+    watching = start("status", "--db", url, "--watch", "--jsonl", "--every", "0.2", **SLOW_LOOKS)
     try:
         assert json.loads(watching.stdout.readline())["federation"] == "mail"
         postgres_databases.drop(url)
@@ -67,11 +72,11 @@ def test_a_watch_goes_on_with_the_database_that_took_the_place_of_another(tmp_pa
     url = migrated_sqlite(before)
     asyncio.run(made_history(url, "mail"))
     asyncio.run(made_tallies(migrated_sqlite(after)))
-    watching = start("status", "--db", url, "--watch", "--jsonl", "--every", "0.2")
+    watching = start("status", "--db", url, "--watch", "--jsonl", "--every", "0.2", **SLOW_LOOKS)
     try:
         assert json.loads(watching.stdout.readline())["situation"]["round"]["number"] == 2
         for path in tmp_path.glob("foltr.sqlite*"):
-            path.unlink()
+            path.unlink(missing_ok=True)  # the log of it goes with the last who closes it
         _next(watching, lambda line: "does not exist" in line.get("unavailable", ""))
         _next(watching, lambda line: "does not exist" in line.get("unavailable", ""))
         after.rename(before)

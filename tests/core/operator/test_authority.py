@@ -400,7 +400,7 @@ from foltr.core.operator.folder import create_authority
 from foltr.core.operator.credentials import BrokerAccess
 access = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
 for i in range(5):
-    with create_authority(Path(sys.argv[1]), "mail", federator=access, operator=access) as operator:
+    with create_authority(Path(sys.argv[1]), "mail", federator=access, operator=access, lock_wait_s=240.0) as operator:
         operator.enrol(f"{sys.argv[2]}-{i}", access)
 """
     running = [subprocess.Popen([sys.executable, "-c", program, str(folder), f"operator{n}"]) for n in range(4)]
