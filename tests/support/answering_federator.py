@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from support.waiting import PATIENCE_S
+
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink
 from foltr.core.methods.bodies import BodySpec
@@ -81,7 +83,7 @@ class AnsweringFederator:
                 persistent=False,
             )
             async with link, asyncio.TaskGroup() as group:
-                await link.wait_connected(20.0)
+                await link.wait_connected(PATIENCE_S)
                 ready.set()
                 serving = group.create_task(self._serve(link, arrived))
                 await stop.wait()
@@ -90,7 +92,7 @@ class AnsweringFederator:
         thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
         thread.start()
         try:
-            assert ready.wait(20.0), "no broker"
+            assert ready.wait(PATIENCE_S), "no broker"
             yield self
         finally:
             loop.call_soon_threadsafe(stop.set)

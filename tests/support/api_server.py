@@ -34,7 +34,7 @@ class Asked:
         self.connections = connections
         self.url = url
 
-    def token(self, role: Role, client_id: str | None = None, lasts_s: float = 60.0) -> str:
+    def token(self, role: Role, client_id: str | None = None, lasts_s: float = 3600.0) -> str:
         """Make a token."""
         return self.served.tokens.add(role, self.served.federation, lasts_s, client_id)[0]
 

@@ -22,13 +22,17 @@ from support.prepared_processes import PreparedProcess
 _CALLER = """
 import json, os, signal, socket, sys
 
+# From the beginning: one that comes before the process is there is handed on as well.
+HANDED_ON = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON)
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
     server.connect(chr(0) + {name!r})
     request = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
     socket.send_fds(server, [request], [0, 1, 2])
     pid = int(server.recv(64))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in HANDED_ON:
         signal.signal(number, lambda number, _: os.kill(pid, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDED_ON)
     code = int(server.recv(64) or 1)
 if code < 0:
     signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None

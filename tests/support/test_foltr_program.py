@@ -7,6 +7,7 @@ import pytest
 from cli.commands import FOLTR, environment, foltr
 from cli.test_main import free_port
 from support.foltr_program import prepared_foltr
+from support.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -43,5 +44,5 @@ def test_a_signal_ends_what_it_has_started(program, tmp_path, number, code):
     assert "signatures_disabled" in process.stdout.readline()
     assert "broker_unreachable" in process.stdout.readline()
     process.send_signal(number)
-    printed, _ = process.communicate(timeout=30)
+    printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code, printed
