@@ -7,7 +7,7 @@ from integration.deployment import on
 from integration.recorder import Recorder
 from integration.whole import N_DEVICES, click, closed, joined, running
 from support.secure_cohorts import FEDERATION
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.protocol.codec import encode, open_envelope
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
@@ -82,6 +82,8 @@ async def test_a_device_that_loses_its_store_again_and_again_is_in_three_sums_at
         for number in (1, 2, 3, 4):
             async with joined(whole) as devices:  # all of them with a new store
                 for client in devices:
+                    # The row is there before the announcement: an update to the round before would be late.
+                    await client.next_round(after=number - 1, timeout_s=PATIENCE_S)
                     click(client, 1)
                 state = await closed(database, number)
             assert state is (RoundState.COMPLETED if number < 4 else RoundState.ABANDONED)
