@@ -24,7 +24,7 @@ class Recorder:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator["Recorder"]:
-        """It hears all that is said from when the block begins."""
+        """Connect; it hears every message that is published while the block lasts."""
         async with self.link:
             await self.link.wait_connected(PATIENCE_S)
             yield self

@@ -94,7 +94,7 @@ async def test_somebody_else_holds_the_lock(deployment, monkeypatch):
     monkeypatch.setitem(foltr.storage.engines._SQLITE_OPTIONS, "timeout", 0.3)  # noqa: SLF001
     log = Mock()
     monkeypatch.setattr("foltr.federator.store.log", log)
-    n_rounds = 30  # whoever is slow to take the lock still finds some
+    n_rounds = 30  # so that a slow test can still take the lock before the last one
     async with await Database.connect(deployment.database_url) as database, asyncio.TaskGroup() as group:
         running = group.create_task(deployment.service(n_rounds, database).run())
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]

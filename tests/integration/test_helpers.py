@@ -345,7 +345,7 @@ async def test_a_revoked_client_is_out_once_the_roster_is_there(asking):
     """It is retained, so a helper that was away has it before it is asked."""
     federator, federation = await asking()
     sent = contributions(federation)
-    # Not all five: an answer that comes twice could not be told from the one to the same question below.
+    # Not all five: a second answer to the same tickets could be taken for the answer to the question below.
     answer = await federator.ask(federation.check(sent[:4]))
     assert answer.refused == []
     revoked = [Revocation(client_id="device-2", void_below=2)]

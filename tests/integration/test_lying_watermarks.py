@@ -38,7 +38,7 @@ def participations(recorder: Recorder) -> list[tuple[int, int]]:
 
 
 def marks(recorder: Recorder) -> list[int | None]:
-    """The watermarks that the first device was told, but for those with its memberships."""
+    """The watermarks in the receipts for updates of the first device."""
     envelopes = [open_envelope(payload) for payload in recorder.heard.get(INBOX, [])]
     kind = UpdateReceipt.kind_name
     return [envelope.read(UpdateReceipt).counted_through for envelope in envelopes if envelope.kind == kind]
