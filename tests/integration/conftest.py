@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from cli.commands import foltr_process
 from integration.deployment import Deployment
+from support.prepared_processes import with_defaults
 from support.servers import MosquittoServer
+from support.waiting import PATIENCE_S
 
 from foltr.core.failpoints import VARIABLE
 
@@ -29,12 +31,22 @@ async def deployment(
 
 
 @pytest.fixture
+def patient_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices of this process send nothing again because the machine was slow: each update is answered once.
+
+    What an outage has lost they still send again, within what tests wait for.
+    """
+    monkeypatch.setattr("foltr.edge_client.participation.FIRST_RESEND_S", PATIENCE_S / 4)
+
+
+@pytest.fixture
 def operator(tmp_path: Path) -> Callable[..., Awaitable["subprocess.CompletedProcess[str]"]]:
     """Gives commands as the operator does, in processes of their own."""
 
     async def command(*arguments: object, failpoints: str = "", **variables: str) -> "subprocess.CompletedProcess[str]":
         folder = ("--operator", tmp_path / "operator")
-        variables = {VARIABLE: failpoints, **variables}
+        patient = with_defaults({"foltr.operations.order_session._CONNECT_S": PATIENCE_S})
+        variables = {VARIABLE: failpoints, **patient, **variables}
         return await asyncio.to_thread(foltr_process, *arguments, *folder, cwd=tmp_path, **variables)
 
     return command

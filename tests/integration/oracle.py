@@ -1,14 +1,15 @@
 """The 2^i oracle: device i contributes 2^i to one weight, so that any loss or double count shows in the sum.
 
 As a program, ``python oracle.py N_ROUNDS FOLDER``, it runs a device for each credentials file in the folder, with its
-store beside it, until each has had ``N_ROUNDS`` updates counted, and prints how many each was told do count.
+store beside it, until the folder has a file `ENOUGH` and each has had ``N_ROUNDS`` updates counted, and prints how
+many each was told do count.
 """
 
 import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,8 @@ from foltr.edge_client.store.store import Interaction
 from foltr.storage.database import Database
 from foltr.storage.models import list_models
 from foltr.storage.queries import list_contributions, list_rounds
+
+ENOUGH = "enough"
 
 
 def power_learner(i: int):
@@ -43,8 +46,10 @@ async def contribute(
     broker: str | None = None,
     store: str = ":memory:",
     n_wanted: int | None = None,
+    may_end: Callable[[], bool] = lambda: True,
 ) -> int:
-    """One device: an interaction a round until the last round, or until ``n_wanted`` updates are known to count.
+    """One device: an interaction a round until the last round, or until ``n_wanted`` updates are known to count and it
+    ``may_end``.
 
     Returns how many do, as far as the device was told.
     """
@@ -54,7 +59,7 @@ async def contribute(
     )
     async with client:
         newest = 0
-        while n_wanted is None or client.n_updates_counted < n_wanted:
+        while n_wanted is None or client.n_updates_counted < n_wanted or not may_end():
             round_ = await client.next_round(after=newest, timeout_s=PATIENCE_S)
             if not round_.open:
                 break
@@ -86,10 +91,15 @@ async def check_history(db_url: str, federation: str) -> dict[str, int]:
     return dict(Counter(contribution.client_id for contribution in contributions))
 
 
-async def _contribute_all(paths: Sequence[Path], n_rounds: int) -> list[int]:
+async def _contribute_all(paths: Sequence[Path], n_rounds: int, may_end: Callable[[], bool]) -> list[int]:
     return await asyncio.gather(
         *(
-            contribute(read_credentials(path, "device"), store=str(path.with_suffix(".sqlite")), n_wanted=n_rounds)
+            contribute(
+                read_credentials(path, "device"),
+                store=str(path.with_suffix(".sqlite")),
+                n_wanted=n_rounds,
+                may_end=may_end,
+            )
             for path in paths
         )
     )
@@ -99,7 +109,7 @@ def _main(n_rounds: int, folder: Path) -> None:
     from foltr.cli.output import configure_logging
 
     configure_logging("error", "text")
-    told = asyncio.run(_contribute_all(sorted(folder.glob("oracle-*.json")), n_rounds))
+    told = asyncio.run(_contribute_all(sorted(folder.glob("oracle-*.json")), n_rounds, (folder / ENOUGH).exists))
     print(json.dumps(told))  # noqa: T201 (its output)
 
 

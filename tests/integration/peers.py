@@ -139,6 +139,10 @@ class HandMade:
             self.memberships.put_nowait(receipt)
         self.watermark = self.watermark if receipt.counted_through is None else receipt.counted_through
 
+    async def knows(self, base_version: int) -> None:
+        """Waits until a round has said what it is based on: no receipt says that it was announced already."""
+        await until(lambda: base_version in self._bases)
+
     @asynccontextmanager
     async def connected(self, *, join: bool = True) -> AsyncIterator["HandMade"]:
         async with self.link:

@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ import httpx2
 import pytest
 import yaml
 from cli.commands import PROJECT
+from support.servers import free_port
 from support.waiting import PATIENCE_S, until
 
 RULES = PROJECT / "monitoring/alerts.yml"
@@ -69,8 +69,7 @@ async def prometheus(folder: Path, jobs: Mapping[str, list[str]], token: Path) -
     ]
     every = {"scrape_interval": f"{SCRAPED_EVERY_S}s", "evaluation_interval": "1s"}
     config.write_text(yaml.safe_dump({"global": every, "rule_files": [str(RULES)], "scrape_configs": scraped}))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [
         *("prometheus", f"--config.file={config}", f"--storage.tsdb.path={data}"),
         *(f"--web.listen-address=127.0.0.1:{port}", "--no-storage.tsdb.wal-compression"),
@@ -91,4 +90,4 @@ async def prometheus(folder: Path, jobs: Mapping[str, list[str]], token: Path) -
         yield server
     finally:
         process.send_signal(signal.SIGTERM)
-        await asyncio.to_thread(process.wait, 20)
+        await asyncio.to_thread(process.wait, PATIENCE_S)

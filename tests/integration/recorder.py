@@ -1,5 +1,10 @@
 """What a broker hears: recorded, and said again."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from support.waiting import PATIENCE_S
+
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink
 
@@ -16,6 +21,13 @@ class Recorder:
             on_message=self._hear,
             persistent=False,
         )
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator["Recorder"]:
+        """Connect; it hears every message that is published while the block lasts."""
+        async with self.link:
+            await self.link.wait_connected(PATIENCE_S)
+            yield self
 
     def _hear(self, message: InboundMessage) -> None:
         if message.payload:

@@ -39,7 +39,11 @@ pytestmark = [on("sqlite")]
 
 
 @pytest.fixture
-async def server(deployment, tmp_path):
+async def server(deployment, tmp_path, monkeypatch):
+    """One that waits for broker and federator as long as the tests do."""
+    for name in ("_CONNECT_S", "_ANSWER_S"):
+        monkeypatch.setattr(f"foltr.api.orders.{name}", PATIENCE_S)
+    monkeypatch.setattr("foltr.api.erasure_requests._LOOKS", int(PATIENCE_S / 0.25))
     credentials = read_credentials(deployment.operator_file, "operator")
     async with asked(deployment.database_url, tmp_path, FEDERATION, credentials=credentials) as running:
         yield running

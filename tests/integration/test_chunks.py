@@ -30,6 +30,8 @@ from foltr.federator.service import FederatorService
 from foltr.storage.models import list_models
 from foltr.storage.queries import count_rejections, list_contributions, list_rounds
 
+pytestmark = pytest.mark.usefixtures("patient_devices")
+
 FEDERATION = "large"
 TOPICS = Topics(FEDERATION)
 N_FEATURES = 200_000
@@ -55,7 +57,7 @@ def service(broker, database, *, n_clients=1, n_rounds=1):
         enrolment_key=OPERATOR.public,
     )
     address = broker if isinstance(broker, BrokerAddress) else BrokerAddress.parse(broker)
-    return FederatorService(plan, database, address, key=FEDERATOR, give_up_after_s=20)
+    return FederatorService(plan, database, address, key=FEDERATOR, give_up_after_s=PATIENCE_S)
 
 
 def identity(broker, i=0):
@@ -231,7 +233,7 @@ async def test_a_federator_that_is_restarted_in_the_middle_asks_for_all(mosquitt
     client = device(identity(url), wire=wire)
     async with client:
         ended = asyncio.create_task(first.run())
-        await client.next_round()
+        await client.next_round(timeout_s=PATIENCE_S)
         client.record_clicks(client.rank(FEATURES), [0])
         await ended
         n_before = len(wire.chunks)
@@ -255,7 +257,7 @@ async def test_a_device_that_is_restarted_in_the_middle_goes_on(mqtt_broker, dat
         group.create_task(service(mqtt_broker, database).run())
         before, after = Wire(after=2, then=in_the_middle.set), Wire()
         async with device(credentials, store=store, wire=before) as client:
-            await client.next_round()
+            await client.next_round(timeout_s=PATIENCE_S)
             client.record_clicks(client.rank(FEATURES), [0])
             await in_the_middle.wait()
         n_before = len(before.chunks)
@@ -276,10 +278,10 @@ async def test_an_update_that_came_too_late_is_told_so(mqtt_broker, database):
     quick, slow = device(identity(mqtt_broker, 0)), device(identity(mqtt_broker, 1), i=1, wire=Wire(hold=hold))
     async with asyncio.TaskGroup() as group, quick, slow:
         group.create_task(running.run())
-        await asyncio.gather(quick.next_round(), slow.next_round())
+        await asyncio.gather(quick.next_round(timeout_s=PATIENCE_S), slow.next_round(timeout_s=PATIENCE_S))
         slow.record_clicks(slow.rank(FEATURES), [0])
         quick.record_clicks(quick.rank(FEATURES), [0])
-        await quick.next_round(after=1)
+        await quick.next_round(after=1, timeout_s=PATIENCE_S)
         hold.set()
         await take_part(slow, after=1)
     assert slow.receipts[ReceiptCode.LATE] == 1

@@ -1,15 +1,17 @@
 """Whoever has much stored is forgotten once, though the leader is killed in the middle and a standby goes on."""
 
 import asyncio
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from cli.commands import foltr_process
 from integration.deployment import FEDERATION, Deployment, client_name, died_by_sigkill, swept
+from integration.test_failover import pause
 from integration.test_forgetting import OPTIONS, VARIABLES, WILLING, check_forgotten, checked, click, completed, taught
 from integration.users import in_use
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.failpoints import Failpoint
 from foltr.edge_client.client import EdgeClient
@@ -59,12 +61,14 @@ async def test_a_standby_finishes_what_a_killed_leader_began(deployment, tmp_pat
     lasting = {"max_time_s": 5.0, **VARIABLES}
     leader = deployment.start_federator(10_000, *OPTIONS, failpoints=f"{place}=kill@{at_pass}", **lasting)
     await deployment.serves()
-    deployment.start_federator(10_000, *OPTIONS, "--standby", **lasting)
+    standby = deployment.start_federator(10_000, *OPTIONS, "--standby", **lasting)
 
     async def stands_by() -> bool:
         return len(await list_standbys(deployment.database, FEDERATION)) == 1
 
     await until(stands_by, "nobody stands by")
+    # It would go on before anybody could see what the leader has left.
+    await pause(deployment, standby)
     others = (device(i, f"{i}.sqlite") for i in range(1, N_CLIENTS))
     async with in_use(others, click):
         async with in_use([device(0, "0.sqlite")], click) as (leaving,):
@@ -75,8 +79,9 @@ async def test_a_standby_finishes_what_a_killed_leader_began(deployment, tmp_pat
         assert await has_state(deployment, state)
         if state == "erasing":
             assert 0 < (await rows_of(deployment.database, FEDERATION, NAME))["events"] < N_REFUSALS
+        standby.send_signal(signal.SIGCONT)
         receipt = tmp_path / "receipt.jws"
-        operator = ("--operator", tmp_path / "operator", "--wait", "--timeout", 60, "--receipt", receipt)
+        operator = ("--operator", tmp_path / "operator", "--wait", "--timeout", int(PATIENCE_S), "--receipt", receipt)
         asking = asyncio.create_task(asyncio.to_thread(foltr_process, "erasure", "request", NAME, *operator))
         async with device(0, "again.sqlite") as again:
             await until(lambda: again.forgotten, "its name is not refused")

@@ -40,6 +40,7 @@ async def contribute_each_round(broker: str, i: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("mqtt_broker", ["mosquitto_server", "iotcore_broker"], indirect=True)
+@pytest.mark.usefixtures("patient_devices")
 @on("sqlite")
 async def test_every_update_counts_once_and_is_in_the_database(mqtt_broker, database):
     """Five devices, six rounds: 30 receipts, 30 rows, and every model is the exact mean of its round."""

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 from integration.peers import FEDERATION, ONE_EACH, TOPICS, HandMade, Operator, eventually, served
 from integration.recorder import Recorder
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.codec import encode, open_envelope
@@ -25,7 +25,7 @@ from foltr.federator.round import RoundPolicy
 from foltr.storage.models import latest_model
 from foltr.storage.queries import get_client, get_round, list_contributions, list_events, list_rounds
 
-PAIR = RoundPolicy(min_clients=2, max_clients=2, min_time_s=0, max_time_s=30)
+PAIR = RoundPolicy(min_clients=2, max_clients=2, min_time_s=0, max_time_s=3600)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ async def test_no_forgery_changes_a_round(broker, database):
 
         assert await eventually(forged_orders, lambda found: len(found) == 3) == [("bad_signature", None)] * 3
         row = await get_round(database, FEDERATION, 1)
-        assert (row.state, row.n_updates, row.max_time_s) == ("collecting", 1, 30)
+        assert (row.state, row.n_updates, row.max_time_s) == ("collecting", 1, PAIR.max_time_s)
         genuine_client = await get_client(database, FEDERATION, "alice")
         assert (genuine_client.online, genuine_client.quarantined_at) == (True, None)
         assert (await bob.send(bob.update(4.0))).code is ReceiptCode.ACCEPTED
@@ -233,6 +233,7 @@ def receipt(code: ReceiptCode, update_id: str | None = None) -> UpdateReceipt:
     return UpdateReceipt(federation=FEDERATION, client_id="alice", update_id=update_id, code=code)
 
 
+@pytest.mark.usefixtures("patient_devices")
 async def test_a_device_believes_its_federator_only(broker, database):
     """Forged announcements and receipts, unsigned, self-signed and moved, change nothing on the device."""
     operator, mallory = Operator(), SigningKey.generate()
@@ -241,9 +242,7 @@ async def test_a_device_believes_its_federator_only(broker, database):
     listener = operator.peer("listener", broker)
     join_topic = TOPICS.client("alice", ClientTopic.JOIN)
     async with AsyncExitStack() as stack:
-        recorder = Recorder(broker, join_topic)
-        await stack.enter_async_context(recorder.link)
-        await recorder.link.wait_connected(PATIENCE_S)
+        recorder = await stack.enter_async_context(Recorder(broker, join_topic).listening())
         async with served(broker, database, operator.plan(PAIR, n_rounds=1), operator.federator_key):
             await stack.enter_async_context(device)
             await device.next_round(timeout_s=PATIENCE_S)
@@ -260,6 +259,7 @@ async def test_a_device_believes_its_federator_only(broker, database):
         genuine = operator.federator_key
         await say(TOPICS.round, round_(2), genuine)
         second = await device.next_round(after=1, timeout_s=PATIENCE_S)
+        await until(lambda: recorder.heard, "the join was not heard")
         join = payload_digest(recorder.heard[join_topic][-1])
         device.record_clicks(device.rank([[1.0] * 4, [0.0] * 4]), [0])
         for key in (None, mallory, operator.key):

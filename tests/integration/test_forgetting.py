@@ -26,11 +26,16 @@ N_CLIENTS = 4
 WILLING = UnlearningLimits(steps_a_day=100_000, steps_a_click=100_000)
 # Three of four are a round, so that it goes on without one.
 OPTIONS = ("--min-clients", "2", "--max-clients", "3", "--min-time", "0.05")
-# Jobs begin as soon as somebody asks.
+# Jobs begin as soon as somebody asks; and no step is passed over because the machine was slow.
 VARIABLES = {
     "FOLTR_UNLEARNING_STRATEGY": "fed_eraser",
     "FOLTR_UNLEARN_EVERY_S": "0.2",
-    **with_defaults({"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 2.0}}),
+    **with_defaults(
+        {
+            "foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 2.0},
+            "foltr.federator.job.MOST_MISSES": 50,
+        }
+    ),
 }
 STEPS = [
     Failpoint.IN_ERASURE_TRANSACTION,
@@ -88,14 +93,14 @@ async def joined(deployment: Deployment, at_least: int) -> None:
 
 
 async def taught(deployment: Deployment, name: str) -> None:
-    """Wait for six rounds with a model, and for one that has an update of this client: rounds take three of four."""
+    """Wait for six rounds with a model, and for two that have an update of this client: rounds take three of four."""
     await completed(deployment, 6)
 
-    async def is_in_one() -> bool:
+    async def is_in_two() -> bool:
         rows = await list_contributions(deployment.database, FEDERATION)
-        return any((row.client_id, row.round_state) == (name, "completed") for row in rows)
+        return sum((row.client_id, row.round_state) == (name, "completed") for row in rows) >= 2
 
-    await until(is_in_one, f"no round has an update of {name}")
+    await until(is_in_two, f"no two rounds have an update of {name}")
 
 
 def checked(deployment: Deployment, receipt: str | None) -> ErasureReceipt:

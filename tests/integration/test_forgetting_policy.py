@@ -44,7 +44,9 @@ async def jobs(deployment: Deployment) -> list[str]:
 async def test_ten_sybils_cost_one_job(deployment, tmp_path):
     """Though the federator is killed while they are gathered; and the next to ask is told to wait for the hour."""
     options = ("--min-clients", "3", "--max-clients", str(N_CLIENTS), "--min-time", "0.5")
-    steps = with_defaults({"foltr.federator.job.UnlearningPolicy": {"step_s": 2.0}})
+    steps = with_defaults(
+        {"foltr.federator.job.UnlearningPolicy": {"step_s": 2.0}, "foltr.federator.job.MOST_MISSES": 50}
+    )
     variables = {"FOLTR_UNLEARN_AFTER": str(N_SYBILS), **steps}
 
     deployment.start_federator(10_000, *options, max_time_s=5.0, **variables)

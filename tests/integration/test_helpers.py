@@ -345,7 +345,8 @@ async def test_a_revoked_client_is_out_once_the_roster_is_there(asking):
     """It is retained, so a helper that was away has it before it is asked."""
     federator, federation = await asking()
     sent = contributions(federation)
-    answer = await federator.ask(federation.check(sent))
+    # Not all five: a second answer to the same tickets could be taken for the answer to the question below.
+    answer = await federator.ask(federation.check(sent[:4]))
     assert answer.refused == []
     revoked = [Revocation(client_id="device-2", void_below=2)]
     roster = Roster(federation=FEDERATION, version=2, through=1, revoked=revoked, salt=bytes(32), forgotten=[])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cli.commands import environment
 from integration.deployment import FEDERATION, Deployment, died_by_sigkill, on
-from integration.oracle import check_history
+from integration.oracle import ENOUGH, check_history
 from support.prepared_processes import PreparedProcess
 from support.waiting import until
 
@@ -40,6 +40,7 @@ async def test_kill_9_of_the_federator_loses_nothing_and_counts_nothing_twice(mq
                 deployment.start_federator(10_000, *OPTIONS)
                 await deployment.rounds_reach(n_completed + 1)
                 assert len(await list_rounds(deployment.database, FEDERATION)) >= n_rounds
+            (tmp_path / ENOUGH).touch()
             await until(lambda: devices.poll() is not None, "the devices go on")
             output, _ = devices.communicate()
         finally:

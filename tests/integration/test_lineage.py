@@ -4,6 +4,7 @@ import asyncio
 import itertools
 
 import numpy as np
+import pytest
 from integration.deployment import DIM, FEDERATION, on
 from integration.oracle import contribute, power_learner
 from integration.recorder import Recorder
@@ -75,14 +76,13 @@ async def test_a_restored_database_goes_on_with_devices_that_never_left(deployme
     assert covered[-1][1] == 4
 
 
+@pytest.mark.usefixtures("patient_devices")
 async def test_a_hostile_broker_cannot_bring_back_what_was_signed_before(deployment, tmp_path):
     """A replayed model, round or answer, retained or not, is refused: in this connection, the next, and a restart."""
     device = deployment.devices[0]
     inbox = TOPICS.client(device.name, ClientTopic.INBOX)
     store = str(tmp_path / "device.sqlite")
-    recorder = Recorder(deployment.broker_url, TOPICS.model, TOPICS.round, inbox)
-    async with recorder.link:
-        await recorder.link.wait_connected(PATIENCE_S)
+    async with Recorder(deployment.broker_url, TOPICS.model, TOPICS.round, inbox).listening() as recorder:
         deployment.start_federator(3)
         n_counted = await contribute(device, store=store, n_wanted=3)
         assert await deployment.exit_code() == 0
@@ -117,11 +117,9 @@ async def test_a_hostile_broker_cannot_bring_back_what_was_signed_before(deploym
 
 async def test_each_claim_has_a_later_epoch_whatever_the_database_says(deployment):
     """Its seconds are in what it signs: two lives one after the other, the second on a database from before both."""
-    recorder = Recorder(deployment.broker_url, TOPICS.round)
     empty = await back_up(deployment.database)
     epochs = []
-    async with recorder.link:
-        await recorder.link.wait_connected(PATIENCE_S)
+    async with Recorder(deployment.broker_url, TOPICS.round).listening() as recorder:
         for life in range(2):
             n_heard = len(recorder.heard.get(TOPICS.round, []))
             deployment.start_federator(1000)

@@ -70,6 +70,12 @@ async def heard_at(broker: str, *topics: str) -> AsyncIterator[dict[str, bytes]]
         yield heard
 
 
+async def heartbeat(broker: str) -> None:
+    """Wait until the federator's status is retained: rounds are announced before it, and who comes by would miss it."""
+    async with heard_at(broker, TOPICS.federator_status) as heard:
+        await until(lambda: heard, "there is no heartbeat")
+
+
 async def rests(client: EdgeClient) -> None:
     """Wait until the device has disconnected until its next visit."""
 
@@ -93,6 +99,7 @@ async def test_devices_come_by_and_each_click_counts(mqtt_broker, database):
                 assert client.blocker is None
 
     async with served(mqtt_broker, database, plan_of(3)), asyncio.TaskGroup() as group:
+        await heartbeat(mqtt_broker)
         for i in range(6):
             group.create_task(use(i))
     updates = await list_contributions(database, FEDERATION)
@@ -110,6 +117,7 @@ async def test_the_pace_is_stored_and_the_next_start_keeps_it(mqtt_broker, datab
     """A device that ends between two visits does not come by sooner for being started again."""
     store = tmp_path / "device.sqlite"
     async with served(mqtt_broker, database, plan_of(5, shortest_s=300.0)):
+        await heartbeat(mqtt_broker)
         async with device(mqtt_broker, store=store) as client:
             await rests(client)
             due_at = client.next_visit_at
@@ -197,7 +205,10 @@ async def test_a_federator_that_starts_again_expects_who_came_before(mqtt_broker
     devices = [device(mqtt_broker, i) for i in range(3)]
     async with served(mqtt_broker, database, plan), devices[0], devices[1], devices[2]:
         await eventually(partial(list_clients, database, FEDERATION), lambda found: len(found) == 3)
+    async with heard_at(mqtt_broker, TOPICS.pace) as heard:
+        before = heard.get(TOPICS.pace)
     async with served(mqtt_broker, database, plan), heard_at(mqtt_broker, TOPICS.pace) as heard:
+        await until(lambda: heard.get(TOPICS.pace, before) != before, "no pace is announced")
         assert decode(heard[TOPICS.pace], Pace).period_s == 3 * 20.0 / 2
 
 

@@ -28,6 +28,7 @@ async def peers(stack, broker, *names):
 
 
 async def accepted(peer, value, number, base, update_id):
+    await peer.knows(base)
     receipt = await peer.send(peer.update(value, round=number, base_version=base, update_id=update_id * 32))
     assert receipt.code is ReceiptCode.ACCEPTED
 

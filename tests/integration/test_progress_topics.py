@@ -2,7 +2,7 @@
 
 from integration.deployment import FEDERATION, Deployment, client_name, on
 from integration.test_forgetting import devices_of, start
-from support.broker_links import Inbox, connected
+from support.federator_by_hand import retained
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.protocol.announcements import UnlearningProgress
@@ -10,29 +10,22 @@ from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.topics import Topics
 from foltr.storage.queries import list_contributions
 
-QUIET_S = 0.5
 
-
-async def retained(url: str) -> dict[int, UnlearningProgress]:
+async def retained_jobs(url: str) -> dict[int, UnlearningProgress]:
     """The jobs that the broker retains something of."""
     found: dict[int, UnlearningProgress] = {}
-    inbox = Inbox()
-    async with connected(url, "reader", inbox, [f"{Topics(FEDERATION).root}/unlearning/+"]):
-        while True:
-            try:
-                message = await inbox.next(QUIET_S)
-            except TimeoutError:
-                return found
-            if message.topic == Topics(FEDERATION).unlearning_round or not message.payload:
-                continue  # the job's step; or cleared while we look
-            progress = open_envelope(message.payload).read(UnlearningProgress)
-            found[progress.job] = progress
+    for topic, payload in (await retained(url, f"{Topics(FEDERATION).root}/unlearning/+")).items():
+        if topic == Topics(FEDERATION).unlearning_round or not payload:
+            continue  # the job's step; or cleared while we look
+        progress = open_envelope(payload).read(UnlearningProgress)
+        found[progress.job] = progress
+    return found
 
 
 async def settles_on(url: str, expected: dict[int, str]) -> None:
 
     async def is_retained() -> bool:
-        return {job: progress.state for job, progress in (await retained(url)).items()} == expected
+        return {job: progress.state for job, progress in (await retained_jobs(url)).items()} == expected
 
     await until(is_retained, f"the broker does not retain {expected}")
 

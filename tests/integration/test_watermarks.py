@@ -33,7 +33,7 @@ from foltr.storage.models import list_models
 from foltr.storage.queries import list_contributions, list_rounds
 from foltr.storage.tables import clients, updates
 
-pytestmark = [on("postgresql")]
+pytestmark = [on("postgresql"), pytest.mark.usefixtures("patient_devices")]
 
 TOPICS = Topics(FEDERATION)
 MANY = 1_000
@@ -171,8 +171,7 @@ async def scene(mosquitto_server, migrated_url, tmp_path, n_devices):
             Deployment(tmp_path, mosquitto_server.url, migrated_url, n_devices)
         )
         made = Scene(deployment)
-        await stack.enter_async_context(made.recorder.link)
-        await made.recorder.link.wait_connected(PATIENCE_S)
+        await stack.enter_async_context(made.recorder.listening())
         for i, credentials in enumerate(deployment.devices):
             client = EdgeClient(credentials, store=":memory:", experiment=Experiment(learner=learn, seed=i))
             made.devices.append(await stack.enter_async_context(client))
@@ -224,6 +223,7 @@ async def test_an_update_its_pardon_and_a_copy_of_it_wait_for_the_federator(scen
     assert device.counted_through == 1
     done = await operator("device", "quarantine", client_name(0), "--reason", "a test")
     assert done.returncode == 0, done.stderr
+    await until(lambda: TOPICS.operator in scene.recorder.heard, "no order was sent")
     await until(lambda: (device.counted_through, device.quarantined) == (0, True), "the device was not told")
     assert await scene.counted() == []
     assert await scene.say_again_and_hear(0, withdrawn) is ReceiptCode.QUARANTINED

@@ -5,10 +5,19 @@ from datetime import UTC, datetime
 
 import pytest
 from support.databases import open_migrated
+from support.waiting import PATIENCE_S
 
 from foltr.storage.database import Database
 from foltr.storage.leases import take_lease
 from foltr.storage.tables import federations
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No lease is over, and nobody goes without one or without the name of who leads, because the machine was slow."""
+    monkeypatch.setattr("foltr.storage.leases.LEASE_S", PATIENCE_S)
+    monkeypatch.setattr("foltr.storage.leases._LONGEST_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr("foltr.federator.leading.keeper._EXPLAINED_WITHIN_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from support.waiting import PATIENCE_S
+
 from foltr.core.protocol.codec import Signer
 from foltr.core.protocol.signing import EpochSequence
 from foltr.federator.publishing.retained import MAX_WAITING, RetainedTopics
@@ -25,6 +27,6 @@ async def test_what_others_retained_is_cleared_once_and_within_bounds():
         retained.clear_foreign(f"topic/{number}")
         retained.clear_foreign(f"topic/{number}")
     running = asyncio.create_task(retained.run())
-    await retained.wait_settled(10.0)
+    await retained.wait_settled(PATIENCE_S)
     running.cancel()
     assert sorted(link.published) == sorted((f"topic/{number}", b"", True) for number in range(MAX_WAITING))
