@@ -45,7 +45,14 @@ def operator(tmp_path: Path) -> Callable[..., Awaitable["subprocess.CompletedPro
 
     async def command(*arguments: object, failpoints: str = "", **variables: str) -> "subprocess.CompletedProcess[str]":
         folder = ("--operator", tmp_path / "operator")
-        patient = with_defaults({"foltr.operations.order_session._CONNECT_S": PATIENCE_S})
+        waits = {"timeout_s": PATIENCE_S}
+        patient = with_defaults(
+            {
+                "foltr.operations.order_session._CONNECT_S": PATIENCE_S,
+                "foltr.cli.operator.sending.send_order": waits,
+                "foltr.cli.operator.sending.send_unanswered": waits,
+            }
+        )
         variables = {VARIABLE: failpoints, **patient, **variables}
         return await asyncio.to_thread(foltr_process, *arguments, *folder, cwd=tmp_path, **variables)
 

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 from integration.peers import FEDERATION, TOPICS, HandMade, eventually, make_plan, served
+from support.broker_links import wait_for_the_broker
 from support.federator_by_hand import retained
 
 from foltr.broker.buffer import IntakeLimits
@@ -19,7 +20,8 @@ SMALL = IntakeLimits(max_messages=1_000, max_waiting_per_sender=20, rate_per_s=0
 
 
 @pytest.fixture
-def broker(mosquitto_server):
+def broker(mosquitto_server, monkeypatch):
+    wait_for_the_broker(monkeypatch)  # the flood itself is acknowledged late
     return mosquitto_server.url
 
 
