@@ -3,6 +3,9 @@
 A thread with its own event loop and database connection renews it, so neither a long transaction nor a long computation
 loses it. But if the federator's event loop hangs, or its turn does not end, the lease is left to expire. A process that
 was paused and wakes confirms its lease before it connects to the broker, since a successor may already be there.
+
+A process claims a federation once its broker answers. Until then, if nobody leads, the thread notes that it waits, and
+what it finds wrong: otherwise the database would show only that nobody leads.
 """
 
 import asyncio
@@ -23,7 +26,15 @@ from foltr.core.protocol.verdicts import Finding
 from foltr.storage.database import Database, is_transient
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.findings import store_findings
-from foltr.storage.leases import LEASE_S, Lease, find_lease, give_up_lease, renew_lease
+from foltr.storage.leases import (
+    LEASE_S,
+    Lease,
+    find_lease,
+    forget_standby,
+    give_up_lease,
+    note_standby,
+    renew_lease,
+)
 
 T = TypeVar("T")
 
@@ -175,6 +186,7 @@ class LeaseKeeper:
 
     async def _renew(self) -> None:
         stored: Sequence[Finding] | None = None
+        waits = False
         async with self._db.separate_pool() as database:
             while not self._is_over:
                 self._due.clear()
@@ -184,13 +196,20 @@ class LeaseKeeper:
                     if now is not None:
                         self.ahead_s = time.time() - now.timestamp()
                         self._in_loop(self._note_renewed, began_at)
+                        waits = waits and not (await self._try_transaction(database, forget_standby))[0]
                         stored = await self._store_findings(database, stored)
                     elif answered:
                         _, lease = await self._try_transaction(database, lambda db, name, _: find_lease(db, name))
                         self._in_loop(self._note_lost, lease)
+                        waits = lease is not None and not lease.is_held and not self._has_led
+                        if waits:
+                            await self._try_transaction(database, note_standby)
+                        stored = await self._store_findings(database, stored) if waits else None
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_RENEW_EVERY_S):
                         await self._due.wait()
+            if waits:
+                await self._try_transaction(database, forget_standby)
             await self._try_transaction(database, give_up_lease)
 
     async def _store_findings(self, database: Database, stored: Sequence[Finding] | None) -> Sequence[Finding] | None:

@@ -96,6 +96,14 @@ def test_what_the_leader_found_counts_while_it_leads():
     assert reasons(gone) == [("federator_stopped", LED.holder)]
 
 
+def test_what_keeps_a_federator_from_leading_comes_first():
+    """One that was started and waits for its broker, which refuses it, knows why nobody leads."""
+    refused = Finding(Reason.BROKER_UNREACHABLE, "login_refused since 03:04:05 UTC.", "mqtt://north:1883", NOW)
+    waiting = replace(CALM, lease=replace(LED, left_s=-9), standbys=["north:48:a"])
+    expected = [("broker_unreachable", "mqtt://north:1883"), ("federator_stopped", LED.holder)]
+    assert reasons(overview(waiting, found_by_leader=[refused])) == expected
+
+
 def test_a_leader_with_a_broker_outweighs_a_visitor_without():
     """A network may keep the visitor out."""
     seen = overview(replace(CALM, lease=LED)).with_received(ReceivedStatus(unreachable="mqtt://north:1883: refused"))
@@ -118,9 +126,9 @@ def test_without_a_database_it_is_down():
         (UnavailableError("refused"), Reason.DATABASE_UNREACHABLE),
         (SettingsError("revision 0001"), Reason.SCHEMA_DIFFERS),
     ):
-        verdict = verdict_without_database(error)
+        verdict = verdict_without_database(error, "postgresql://north:5432/foltr")
         assert verdict.level is Level.DOWN
-        assert [each.reason for each in verdict.findings] == [reason]
+        assert [(each.reason, each.culprit) for each in verdict.findings] == [(reason, "postgresql://north:5432/foltr")]
 
 
 def test_each_reason_has_a_level_a_command_and_a_place_in_the_runbook():

@@ -93,4 +93,4 @@ def test_what_is_not_there_is_said(tmp_path):
     foltr("status", "--db", empty, code=2)
     away = foltr("status", "--db", "postgresql://nobody@127.0.0.1:1/none", code=3)
     assert away.stdout.splitlines()[0] == "DOWN"
-    assert "The database does not answer." in away.stdout
+    assert "postgresql://127.0.0.1:1/none: The database does not answer." in " ".join(away.stdout.split())

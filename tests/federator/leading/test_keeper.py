@@ -19,7 +19,7 @@ from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.findings import load_findings
 from foltr.storage.lease_tables import leases
-from foltr.storage.leases import Lease, find_lease, give_up_lease, take_lease
+from foltr.storage.leases import Lease, find_lease, give_up_lease, list_standbys, take_lease
 from foltr.storage.tables import federations
 
 AWAY = UnavailableError("the database is away")
@@ -47,6 +47,25 @@ async def test_what_its_process_finds_is_stored_beside_the_lease(database) -> No
             await until(lambda: is_stored(database, found[0]))
             found[0] = []
         assert abs(keeper.ahead_s) < 1.0
+
+
+async def test_a_process_that_waits_for_its_broker_tells_why(database) -> None:
+    """Once nobody leads, and by its name; no longer once it leads, or has ended."""
+    found = [Finding(Reason.BROKER_UNREACHABLE, "login_refused", "mqtt://north:1883", datetime(2026, 1, 2, tzinfo=UTC))]
+    async with database.transaction() as connection:
+        await connection.execute(update(leases).values(expires_at=DatabaseNow(-1.0)))
+    for leads_then in (False, True):
+        async with LeaseKeeper(database, "mail", "second", lambda: True, lambda: found):
+            await until(lambda: is_stored(database, found))
+            await until(lambda: are_waiting(database, ["second"]))
+            if leads_then:
+                assert await take_lease(database, "mail", "second")
+                await until(lambda: are_waiting(database, []))
+        assert await are_waiting(database, [])
+
+
+async def are_waiting(database: Database, holders: list[str]) -> bool:
+    return await list_standbys(database, "mail") == holders
 
 
 async def is_stored(database: Database, findings: list[Finding]) -> bool:
