@@ -40,7 +40,7 @@ def _bad_url(url: str, reason: str) -> SettingsError:
 
 
 def address_of(url: URL) -> str:
-    """Return where the database is, as a URL without user and password."""
+    """Return the place of a database: its URL without user and password."""
     if url.get_backend_name() == "sqlite":
         return f"sqlite:///{Path(url.database or '').absolute()}"
     host, port = _place(url)
