@@ -16,6 +16,7 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from threading import Thread
 from typing import Self, TypeVar
 
@@ -186,7 +187,7 @@ class LeaseKeeper:
 
     async def _renew(self) -> None:
         stored: Sequence[Finding] | None = None
-        waits = False
+        waits, former = False, datetime.min.replace(tzinfo=UTC)
         async with self._db.separate_pool() as database:
             while not self._is_over:
                 self._due.clear()
@@ -197,6 +198,9 @@ class LeaseKeeper:
                         self.ahead_s = time.time() - now.timestamp()
                         self._in_loop(self._note_renewed, began_at)
                         waits = waits and not (await self._try_transaction(database, forget_standby))[0]
+                        if (now - former).total_seconds() >= LEASE_S:
+                            stored = None  # while it was expired, one that waits to lead may have stored others
+                        former = now
                         stored = await self._store_findings(database, stored)
                     elif answered:
                         _, lease = await self._try_transaction(database, lambda db, name, _: find_lease(db, name))
