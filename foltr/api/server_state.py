@@ -13,6 +13,7 @@ from foltr.core.protocol.verdicts import Verdict
 from foltr.operations.overview import Overview, read_overview
 from foltr.operations.verdict import judge, verdict_without_database
 from foltr.storage.database import Database
+from foltr.storage.errors import SchemaDiffersError
 from foltr.storage.federations import get_federation
 from foltr.storage.migrate import require_head
 
@@ -82,9 +83,9 @@ class ServerState:
                 await self.db.follow_file()
                 await require_head(self.db)
                 return judge(await self.overview())
-        except SettingsError:
+        except SchemaDiffersError:
             # The error itself names the database's address.
-            return verdict_without_database(SettingsError("Bring the database up to date: foltr db upgrade."))
+            return verdict_without_database(SchemaDiffersError("Bring the database up to date: foltr db upgrade."))
         except Exception:  # noqa: BLE001 (drivers raise anything: the database is unavailable)
             return verdict_without_database(UnavailableError(AWAY))
 

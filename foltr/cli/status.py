@@ -25,6 +25,7 @@ from foltr.operations.explanations import duration
 from foltr.operations.overview import Activity, Effectiveness, Overview, read_overview
 from foltr.operations.situation import ReceivedStatus, Situation
 from foltr.operations.verdict import judge, verdict_without_database
+from foltr.storage.errors import SchemaDiffersError
 from foltr.storage.urls import address_of, read_url
 
 # Reading the database takes a tenth of a second. A longer time means that it does not answer.
@@ -63,7 +64,7 @@ def status(
         return
     try:
         found = asyncio.run(_once(settings, named=federation is not None))
-    except UnavailableError as error:
+    except (UnavailableError, SchemaDiffersError) as error:
         _show_down(verdict_without_database(error, _address(settings)), json=json, jsonl=jsonl)
         raise typer.Exit(EXIT_CODES[Level.DOWN]) from error
     if json or jsonl:

@@ -42,8 +42,6 @@ class Watch:
     async def of_status(self) -> Found:
         """What ``foltr status`` says, and that its exit code says the same."""
         done = await asyncio.to_thread(foltr_process, *self._status, cwd=self._folder)
-        if done.returncode == 2:
-            return Level.DOWN, [("schema_differs", "")]  # an error of its own, with the command
         verdict = json.loads(done.stdout)["verdict"]
         assert done.returncode == {"ok": 0, "degraded": 1, "down": 3}[verdict["level"]]
         return _of_json(verdict)

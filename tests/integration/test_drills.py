@@ -324,7 +324,8 @@ async def test_the_tables_are_of_another_version(drill):
     """As in an upgrade of which one half was made."""
     drill.deployment.federator.kill()
     await downgrade(drill.deployment.database, "0001")
-    await drill.watch.finds("upgrade half made", Reason.SCHEMA_DIFFERS)
+    where = address_of(drill.deployment.database.engine.url)
+    await drill.watch.finds("upgrade half made", Reason.SCHEMA_DIFFERS, where, named_by=["status"])
 
 
 async def test_too_few_devices_are_left(drill):

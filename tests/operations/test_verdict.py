@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from support.overviews import CALM, NOW, OPENED, ROUND, overview
 
-from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.errors import UnavailableError
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.states import JobState, RoundState, Strategy
 from foltr.core.protocol.verdicts import Finding, Level, Reason, Verdict, as_row
@@ -22,6 +22,7 @@ from foltr.storage.activity_records import (
     RevokedClient,
 )
 from foltr.storage.erasure_records import HeldReset
+from foltr.storage.errors import SchemaDiffersError
 from foltr.storage.history_records import ProposalRow
 from foltr.storage.leases import Lease
 
@@ -124,7 +125,7 @@ def test_without_a_database_it_is_down():
     """Tables of another version have another next step than a database that is away."""
     for error, reason in (
         (UnavailableError("refused"), Reason.DATABASE_UNREACHABLE),
-        (SettingsError("revision 0001"), Reason.SCHEMA_DIFFERS),
+        (SchemaDiffersError("revision 0001"), Reason.SCHEMA_DIFFERS),
     ):
         verdict = verdict_without_database(error, "postgresql://north:5432/foltr")
         assert verdict.level is Level.DOWN
