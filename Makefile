@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-quick test-all slow-tests browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load pictures screenshots servers pins clean containers-test
+.PHONY: help demo test test-quick test-all slow-tests drills browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load pictures screenshots servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -62,6 +62,12 @@ test-all: $(INSTALLED) servers ## all tests, also research and containers: for t
 	$(MAKE) --no-print-directory browser-test || failed=1; \
 	$(MAKE) --no-print-directory containers-test || failed=1; \
 	exit $$failed
+
+# One after the other: it measures. The bar is ten seconds; an alert comes later by what stands behind it.
+drills: $(INSTALLED) servers ## break a federation of real processes, and print who knew after how many seconds: four minutes
+	@table=$$(mktemp); FOLTR_TEST_DRILLS=$$table $(PYTEST) -q tests/integration/test_drills.py; failed=$$?; \
+	printf '| drill | verdict | reason | culprit | status s | API s | page s | metrics s | alert |\n|---|---|---|---|---|---|---|---|---|\n'; \
+	cat $$table; rm $$table; exit $$failed
 
 # What npm installs is pinned by version and hash, like the rest (`npm run pins` after a change of package.json).
 BROWSER := clients/browser

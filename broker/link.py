@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import NamedTuple, Self
 
 import aiomqtt
@@ -34,7 +35,7 @@ from foltr.broker.failures import (
 )
 from foltr.broker.packets import PacketStream
 from foltr.broker.pending_calls import PendingCall, PendingCalls
-from foltr.broker.tls import TlsMaterial, client_context
+from foltr.broker.tls import TlsMaterial, client_context, expiry_of_peer
 from foltr.core.errors import UnavailableError
 from foltr.core.logs import get_logger
 
@@ -81,6 +82,9 @@ class MqttLink:
         persistent: the broker keeps the subscriptions and queues messages while this session is away.
         give_up_after_s: how long one outage may last before the link fails; None: it never does.
         on_failed: called when the link has given up.
+
+    Attributes:
+        broker_expiry: when the broker's certificate ends, as seen at the newest connection; None without TLS.
     """
 
     def __init__(
@@ -116,6 +120,7 @@ class MqttLink:
         self._may_speak_5 = not persistent
         self._packet_stream: PacketStream | None = None  # of a connection that speaks MQTT 3.1.1
         self._was_up = self._leaving = False
+        self.broker_expiry: datetime | None = None
         self._ending = DisconnectCapture()
         self._client: aiomqtt.Client | None = None
         self._up = asyncio.Event()
@@ -178,9 +183,14 @@ class MqttLink:
                 raise self._no_connection(f"no connection within {timeout_s:g} s")
 
     @property
+    def cause(self) -> FailureCause | None:
+        """Why it is down; None while it is connected, or if nothing is known yet."""
+        return None if self.connected else self._cause
+
+    @property
     def failure_kind(self) -> FailureKind | None:
-        """What keeps it down; None while it is connected, or if nothing is known yet."""
-        return None if self.connected or self._cause is None else self._cause.failure_kind
+        """What keeps it down; None as for `cause`."""
+        return None if self.cause is None else self.cause.failure_kind
 
     @property
     def outage(self) -> UnavailableError | None:
@@ -356,6 +366,7 @@ class MqttLink:
 
     async def _serve(self, client: aiomqtt.Client) -> None:
         self._client = client
+        self.broker_expiry = expiry_of_peer(client._client.socket())  # noqa: SLF001 (aiomqtt has no public API)
         try:
             if self._subscriptions:
                 granted = await client.subscribe(self._subscriptions, timeout=self._timeout_s)

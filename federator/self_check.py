@@ -1,7 +1,7 @@
-"""What a leading federator finds wrong with itself and its machine: broker, clock, disk, certificates, helpers.
+"""What a federator finds wrong with itself and its machine: broker, clock, disk, certificates, helpers.
 
-Nobody else sees these. They are stored beside its lease, and the verdict on the federation has them
-(`foltr.operations.verdict`).
+Nobody else sees these. They are stored beside its lease, also while it waits for its broker to lead, and the verdict on
+the federation has them (`foltr.operations.verdict`).
 """
 
 import shutil
@@ -29,10 +29,11 @@ _OUTAGE_S: Final = 3.0
 
 
 class SelfCheck:
-    """The checks of one leading process.
+    """The checks of one process that leads, or waits for its broker to lead.
 
     Args:
         holder: the process, as its lease names it.
+        link: its present connection.
         folders: those it writes to.
         ahead_s: how far its clock is ahead of the database's.
         undelivered: the share of probes to the ingest workers without an answer; None without workers.
@@ -43,7 +44,7 @@ class SelfCheck:
     def __init__(
         self,
         holder: str,
-        link: MqttLink,
+        link: Callable[[], MqttLink],
         folders: Sequence[Path],
         ahead_s: Callable[[], float],
         undelivered: Callable[[], float | None],
@@ -66,23 +67,19 @@ class SelfCheck:
         return [replace(each, since=self._since[each.reason, each.culprit]) for each in found]
 
     def _broker(self) -> Iterator[Finding]:
-        if self._link.connected:
+        link = self._link()
+        if link.connected:
             self._down_at = None
             return
         now = time.monotonic()
         if self._down_at is None:
             self._down_at = now
-        outage = self._link.outage
-        if now - self._down_at >= _OUTAGE_S and outage is not None:
+        if now - self._down_at >= _OUTAGE_S:
             # Without the seconds that the outage has lasted, or each second would be another finding.
             began_at = self._now() - timedelta(seconds=now - self._down_at)
-            cause = f"{self._link.address} has not answered since {began_at:%H:%M:%S} UTC."
-            failure_kind = self._link.failure_kind
-            yield Finding(
-                Reason.BROKER_UNREACHABLE,
-                cause if failure_kind is None else f"{cause} {failure_kind}.",
-                str(self._link.address),
-            )
+            cause = link.cause
+            why = "no connection" if cause is None else f"{cause.failure_kind}: {cause.in_words.rstrip('.')}"
+            yield Finding(Reason.BROKER_UNREACHABLE, f"Since {began_at:%H:%M:%S} UTC {why}.", str(link.address))
 
     def _clock(self) -> Iterator[Finding]:
         ahead_s = self._ahead_s()
@@ -116,7 +113,8 @@ class SelfCheck:
 
     def _ends(self) -> list[tuple[str, datetime]]:
         """Return whose certificates end when; read again once the operator has replaced the authorities."""
-        address = self._link.address
+        link = self._link()
+        address = link.address
         if self._expiries is None or self._expiries[0] is not address:
             material = address.tls_material
             texts = () if material is None else (("authority", material.ca), ("federator", material.certificate))
@@ -129,7 +127,8 @@ class SelfCheck:
                     for certificate in load_pem_x509_certificates(pem.encode())
                 ],
             )
-        return self._expiries[1]
+        of_broker = [] if link.broker_expiry is None else [(f"broker {address}", link.broker_expiry)]
+        return [*self._expiries[1], *of_broker]
 
     def _rounds(self) -> Iterator[Finding]:
         if undelivered := self._undelivered():

@@ -151,7 +151,7 @@ class FederatorService:
         self._announcer = Announcer(self._link, topics, signer, self._actor.model_published, request)
         self._check = SelfCheck(
             self._holder,
-            self._link,
+            lambda: self._link if self._has_started else self._first_link,
             _folders(db),
             ahead_s=lambda: 0.0 if self._lease is None else self._lease.ahead_s,
             undelivered=lambda: None if self._group_watch is None else self._group_watch.unanswered,

@@ -1,10 +1,14 @@
 """Errors of the stored state itself, as opposed to reaching it (``foltr.core.errors``)."""
 
-from foltr.core.errors import DataError, FoltrError
+from foltr.core.errors import DataError, FoltrError, SettingsError
 
 
 class PartsRefusedError(FoltrError):
     """The database's user may not make parts of tables; bodies of updates are then deleted row by row."""
+
+
+class SchemaDiffersError(SettingsError):
+    """The tables are missing, or of another version than this program."""
 
 
 class WriterFencedError(FoltrError):

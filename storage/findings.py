@@ -1,11 +1,11 @@
-"""What the leading federator finds wrong: each finding a row, replaced as a whole.
+"""What the leading federator finds wrong, or one that waits to lead: each finding a row, replaced as a whole.
 
 A client at fault stands there by its key, never by its name: an erasure need not look here.
 """
 
 from collections.abc import Sequence
 
-from sqlalchemy import String, and_, cast, delete, func, insert, literal, select
+from sqlalchemy import String, and_, cast, delete, func, insert, literal, or_, select
 
 from foltr.core.protocol.verdicts import Finding
 from foltr.storage.clients import find_keys
@@ -14,6 +14,7 @@ from foltr.storage.erasure.erasures import unreadable_clients
 from foltr.storage.events import clean
 from foltr.storage.keys import KeyStore
 from foltr.storage.lease_tables import HOLDER_MAX, leader_findings, leases
+from foltr.storage.leases import nobody_leads
 from foltr.storage.schema import DETAIL_MAX
 from foltr.storage.tables import clients
 
@@ -21,7 +22,7 @@ _BY_KEY = "client "
 
 
 async def store_findings(db: Database, name: str, holder: str, findings: Sequence[Finding]) -> None:
-    """Replace the leader's findings; does nothing if the process ``holder`` does not have the lease."""
+    """Replace the findings; does nothing if a process other than ``holder`` leads."""
     rows = [
         {
             "federation": name,
@@ -32,9 +33,10 @@ async def store_findings(db: Database, name: str, holder: str, findings: Sequenc
         }
         for each in findings
     ]
-    held = select(leases.c.holder).where(leases.c.federation == name, leases.c.holder == holder)
+    allowed = or_(leases.c.holder == holder, nobody_leads())
+    lease = select(leases.c.federation).where(leases.c.federation == name, allowed)
     async with db.transaction() as connection:
-        if (await connection.execute(held)).one_or_none() is None:
+        if (await connection.execute(lease)).one_or_none() is None:
             return
         await connection.execute(delete(leader_findings).where(leader_findings.c.federation == name))
         if rows:

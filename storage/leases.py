@@ -92,14 +92,15 @@ async def take_lease(db: Database, name: str, holder: str) -> bool:
     async with db.transaction() as connection:
         if db.dialect == "sqlite" and time.monotonic() - began > _LONGEST_WAIT_S:
             return False
-        expires_at = leases.c.expires_at
-        free = or_(
-            leases.c.holder.is_(None),
-            expires_at <= DatabaseNow(),
-            # The clock has been set back.
-            expires_at > DatabaseNow(2 * LEASE_S),
-        )
-        return await _hold(connection, name, _held_by(holder), free)
+        return await _hold(connection, name, _held_by(holder), nobody_leads())
+
+
+def nobody_leads() -> ColumnElement[bool]:
+    """Return the condition that a lease was given up or has expired, in SQL."""
+    expires_at = leases.c.expires_at
+    # Longer than a lease can last: the clock has been set back.
+    is_impossible = expires_at > DatabaseNow(2 * LEASE_S)
+    return or_(leases.c.holder.is_(None), expires_at <= DatabaseNow(), is_impossible)
 
 
 async def claim_lease(connection: AsyncConnection, name: str, claimant: Claimant) -> None:
@@ -173,7 +174,7 @@ async def end_stale_sessions(db: Database, name: str) -> None:
 
 
 async def note_standby(db: Database, name: str, holder: str) -> None:
-    """Note that a process waits for the lease; delete standbys that no longer do."""
+    """Note that a process waits to lead; delete standbys that no longer do."""
     seen = {"seen_at": DatabaseNow()}
     async with db.transaction() as connection:
         statement = insert_into(connection, standbys).values(federation=name, holder=holder, **seen)

@@ -39,10 +39,22 @@ def _bad_url(url: str, reason: str) -> SettingsError:
     return SettingsError(f"db_url = {masked!r}: {reason}. Allowed forms: {_FORMS}")
 
 
+def address_of(url: URL) -> str:
+    """Return the place of a database: its URL without user and password."""
+    if url.get_backend_name() == "sqlite":
+        return f"sqlite:///{Path(url.database or '').absolute()}"
+    host, port = _place(url)
+    return f"postgresql://{host}:{port}/{url.database}"
+
+
 def in_words(url: URL) -> str:
     """Name the database for messages, without a password."""
     if url.get_backend_name() == "sqlite":
         return f"The SQLite database {Path(url.database or '').absolute()}"
-    host = url.query.get("host") or url.host or "localhost"
-    port = url.query.get("port") or url.port or 5432
+    host, port = _place(url)
     return f"The PostgreSQL database {url.database!r} at {host}:{port}"
+
+
+def _place(url: URL) -> tuple[object, object]:
+    """Return the host, or the folder of the Unix socket, and the port."""
+    return url.query.get("host") or url.host or "localhost", url.query.get("port") or url.port or 5432

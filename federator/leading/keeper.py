@@ -3,6 +3,9 @@
 A thread with its own event loop and database connection renews it, so neither a long transaction nor a long computation
 loses it. But if the federator's event loop hangs, or its turn does not end, the lease is left to expire. A process that
 was paused and wakes confirms its lease before it connects to the broker, since a successor may already be there.
+
+A process claims a federation once its broker answers. Until then, if nobody leads, the thread notes that it waits, and
+what it finds wrong: otherwise the database would show only that nobody leads.
 """
 
 import asyncio
@@ -23,7 +26,15 @@ from foltr.core.protocol.verdicts import Finding
 from foltr.storage.database import Database, is_transient
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.findings import store_findings
-from foltr.storage.leases import LEASE_S, Lease, find_lease, give_up_lease, renew_lease
+from foltr.storage.leases import (
+    LEASE_S,
+    Lease,
+    find_lease,
+    forget_standby,
+    give_up_lease,
+    note_standby,
+    renew_lease,
+)
 
 T = TypeVar("T")
 
@@ -75,6 +86,9 @@ class LeaseKeeper:
         self._is_healthy = is_well
         self._check = check
         self._findings: Sequence[Finding] | None = None
+        self._stored: Sequence[Finding] | None = None
+        self._renewed_last = -math.inf  # by the database's clock, in epoch seconds
+        self._is_waiting = False
         self.ahead_s = 0.0
         self._well_at = time.monotonic()
         self._answer_s = None if db.dialect == "sqlite" else _ANSWER_S
@@ -174,36 +188,53 @@ class LeaseKeeper:
             self._thread_loop.close()
 
     async def _renew(self) -> None:
-        stored: Sequence[Finding] | None = None
         async with self._db.separate_pool() as database:
             while not self._is_over:
                 self._due.clear()
                 if time.monotonic() - self._well_at < _HANGS_AFTER_S:
-                    began_at = time.monotonic()
-                    answered, now = await self._try_transaction(database, renew_lease)
-                    if now is not None:
-                        self.ahead_s = time.time() - now.timestamp()
-                        self._in_loop(self._note_renewed, began_at)
-                        stored = await self._store_findings(database, stored)
-                    elif answered:
-                        _, lease = await self._try_transaction(database, lambda db, name, _: find_lease(db, name))
-                        self._in_loop(self._note_lost, lease)
+                    await self._renew_once(database)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_RENEW_EVERY_S):
                         await self._due.wait()
+            if self._is_waiting:
+                await self._try_transaction(database, forget_standby)
             await self._try_transaction(database, give_up_lease)
 
-    async def _store_findings(self, database: Database, stored: Sequence[Finding] | None) -> Sequence[Finding] | None:
-        """Store the newest findings if they are others than the stored ones; return what is stored now."""
+    async def _renew_once(self, database: Database) -> None:
+        began_at = time.monotonic()
+        answered, now = await self._try_transaction(database, renew_lease)
+        if now is not None:
+            self.ahead_s = time.time() - now.timestamp()
+            self._in_loop(self._note_renewed, began_at)
+            if self._is_waiting:
+                forgotten, _ = await self._try_transaction(database, forget_standby)
+                self._is_waiting = not forgotten
+            if now.timestamp() - self._renewed_last >= LEASE_S:
+                self._stored = None  # while it was expired, one that waits to lead may have stored others
+            self._renewed_last = now.timestamp()
+            await self._store_findings(database)
+        elif answered:
+            _, lease = await self._try_transaction(database, lambda db, name, _: find_lease(db, name))
+            self._in_loop(self._note_lost, lease)
+            self._is_waiting = lease is not None and not lease.is_held and not self._has_led
+            if self._is_waiting:
+                await self._try_transaction(database, note_standby)
+                await self._store_findings(database)
+            else:
+                self._stored = None
+
+    async def _store_findings(self, database: Database) -> None:
+        """Store the newest findings if they are others than the stored ones."""
         found = self._findings
-        if found is None or found == stored:
-            return stored
+        if found is None or found == self._stored:
+            return
 
         async def store(db: Database, name: str, holder: str) -> None:
             await store_findings(db, name, holder, found)
 
         answered, _ = await self._try_transaction(database, store)
-        return found if answered else stored
+        if answered:
+            self._stored = found
 
     async def _try_transaction(
         self, database: Database, transaction: Callable[..., Awaitable[T]]

@@ -29,7 +29,7 @@ from foltr.storage.pages import RoundTotals, add_rounds
 router = APIRouter(tags=["status"])
 
 # The database is read at most once in this many seconds, however often Prometheus scrapes.
-_READ_EVERY_S = 5.0
+_READ_EVERY_S = 2.0
 _READ_WITHIN_S = 8.0
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # Callers can make up other methods, and each would become a time series.

@@ -13,6 +13,7 @@ from foltr.core.protocol.verdicts import Finding, Reason, Verdict
 from foltr.operations.overview import Overview, read_overview
 from foltr.operations.verdict import judge, verdict_without_database
 from foltr.storage.database import Database
+from foltr.storage.errors import SchemaDiffersError
 from foltr.storage.migrate import require_head
 
 AWAY = "The database cannot be used now. Its operator sees why with: foltr doctor --db URL"
@@ -73,17 +74,18 @@ class ServerState:
             return self._condition[1]
 
     async def _ask(self) -> Condition:
-        reason, step = Reason.SCHEMA_DIFFERS, "Bring the database up to date: foltr db upgrade."
         try:
             async with asyncio.timeout(_READ_WITHIN_S):
                 await self.db.follow_file()
                 await require_head(self.db)
-                reason = Reason.FEDERATOR_STOPPED
-                step = "Start the federator of this federation, or name another one with --federation."
                 return Condition(judge(await self.overview()))
+        # The errors themselves name the database's address.
+        except SchemaDiffersError as error:
+            step = "Bring the database up to date: foltr db upgrade."
+            return Condition(verdict_without_database(SchemaDiffersError(step)), step, str(error))
         except SettingsError as error:
-            # The error itself names the database's address.
-            return Condition(Verdict.of([Finding(reason, step)]), step, str(error))
+            step = "Start the federator of this federation, or name another one with --federation."
+            return Condition(Verdict.of([Finding(Reason.FEDERATOR_STOPPED, step)]), step, str(error))
         except TimeoutError:
             return away(f"{self.db.location} did not answer within {_READ_WITHIN_S:g} s")
         except Exception as error:  # noqa: BLE001 (drivers raise anything: the database is unavailable)

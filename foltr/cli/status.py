@@ -25,6 +25,8 @@ from foltr.operations.explanations import duration
 from foltr.operations.overview import Activity, Effectiveness, Overview, read_overview
 from foltr.operations.situation import ReceivedStatus, Situation
 from foltr.operations.verdict import judge, verdict_without_database
+from foltr.storage.errors import SchemaDiffersError
+from foltr.storage.urls import address_of, read_url
 
 # Reading the database takes a tenth of a second. A longer time means that it does not answer.
 _LOOK_S = 10.0
@@ -62,8 +64,8 @@ def status(
         return
     try:
         found = asyncio.run(_once(settings, named=federation is not None))
-    except UnavailableError as error:
-        _show_down(verdict_without_database(error), json=json, jsonl=jsonl)
+    except (UnavailableError, SchemaDiffersError) as error:
+        _show_down(verdict_without_database(error, _address(settings)), json=json, jsonl=jsonl)
         raise typer.Exit(EXIT_CODES[Level.DOWN]) from error
     if json or jsonl:
         (print_json if json else print_jsonl)(_plain(found))
@@ -79,6 +81,10 @@ def _show_down(verdict: Verdict, *, json: bool, jsonl: bool) -> None:
         (print_json if json else print_jsonl)({"verdict": plain_verdict(verdict)})
     else:
         console.print(_coloured(verdict_lines(verdict, console.width), verdict.level), soft_wrap=True)
+
+
+def _address(settings: Settings) -> str:
+    return address_of(read_url(settings.db_url))
 
 
 def _coloured(lines: list[str], level: Level) -> Text:
@@ -114,7 +120,8 @@ async def _watch(settings: Settings, every_s: float, *, named: bool, jsonl: bool
             except (SettingsError, UnavailableError) as error:
                 if isinstance(error, SettingsError) and as_of == _NEVER:
                     raise
-                _show_away(error, as_of, live, jsonl=jsonl)
+                verdict = verdict_without_database(error, _address(settings))
+                _show_away(verdict, str(error), as_of, live, jsonl=jsonl)
             await asyncio.sleep(max(0.0, every_s - (time.monotonic() - started)))
 
 
@@ -149,12 +156,11 @@ def _show(found: "Overview", live: Live | None, *, jsonl: bool) -> None:
         live.update(_screen(found, console.height - 1), refresh=True)
 
 
-def _show_away(error: Exception, as_of: str, live: Live | None, *, jsonl: bool) -> None:
+def _show_away(verdict: Verdict, cause: str, as_of: str, live: Live | None, *, jsonl: bool) -> None:
     if jsonl:
-        down = plain_verdict(verdict_without_database(error))
-        print_jsonl({"verdict": down, "as_of": None, "unavailable": str(error), "last_as_of": as_of})
+        down = plain_verdict(verdict)
+        print_jsonl({"verdict": down, "as_of": None, "unavailable": cause, "last_as_of": as_of})
         return
-    verdict = verdict_without_database(error)
     again = wrapped(f"Looking again; the last answer is as of {as_of}.", console.width).splitlines()
     text = _coloured([*verdict_lines(verdict, console.width), *again], verdict.level)
     if live is None:

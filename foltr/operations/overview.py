@@ -128,7 +128,8 @@ class Overview:
         situation: the basis for that; ``situation.round`` is the open round, else the newest.
         effectiveness: None if no device was asked or none has answered.
         suspects: clients proposed for quarantine that the operator has not decided on.
-        found_by_leader: what the leading federator finds wrong; void once its lease has expired.
+        found_by_leader: what the leading federator finds wrong, or one that waits for its broker while nobody leads;
+            void once it is gone.
         refused_senders: whose messages were refused within five minutes, the most first.
         revoked: clients revoked within the hour.
         lately: events within the hour that a verdict looks at; federators' starts within five minutes.

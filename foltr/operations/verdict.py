@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from foltr.core.errors import SettingsError
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.states import JobState, RoundState
 from foltr.core.protocol.verdicts import Finding, Reason, Verdict
 from foltr.operations.explanations import duration
 from foltr.operations.overview import Overview
 from foltr.operations.situation import Situation
+from foltr.storage.errors import SchemaDiffersError
 
 _MOST_APART_S: Final = 5.0
 # Each device may have a few refusals a minute, such as those of rounds that ended before it was heard.
@@ -30,10 +30,11 @@ def judge(overview: Overview) -> Verdict:
     situation = overview.situation
     if situation.is_over:
         return Verdict.of([*_erasures(overview), *_clocks(situation)])
-    leads = situation.is_led
+    # Without a leader they are of a process that waits for its broker, to lead (`foltr.federator.leading.keeper`).
+    is_current = situation.is_led or bool(situation.standbys)
     return Verdict.of(
         [
-            *(overview.found_by_leader if leads else ()),
+            *(overview.found_by_leader if is_current else ()),
             *_federator(situation),
             *_clocks(situation),
             *_policy(situation),
@@ -46,10 +47,14 @@ def judge(overview: Overview) -> Verdict:
     )
 
 
-def verdict_without_database(error: Exception, location: str = "") -> Verdict:
-    """Return the verdict if the database cannot be read: UnavailableError, or SettingsError about its tables."""
-    reason = Reason.SCHEMA_DIFFERS if isinstance(error, SettingsError) else Reason.DATABASE_UNREACHABLE
-    return Verdict.of([Finding(reason, _sentence(str(error)), location)])
+def verdict_without_database(error: Exception, address: str = "") -> Verdict:
+    """Return the verdict if the database cannot be read: UnavailableError, or SchemaDiffersError.
+
+    Args:
+        address: of the database; empty for readers who may not know it.
+    """
+    reason = Reason.SCHEMA_DIFFERS if isinstance(error, SchemaDiffersError) else Reason.DATABASE_UNREACHABLE
+    return Verdict.of([Finding(reason, _sentence(str(error)), address)])
 
 
 def _federator(situation: Situation) -> Iterator[Finding]:

@@ -12,7 +12,8 @@ from support.databases import migrated_sqlite, open_migrated
 from support.history_database import made_history
 
 from foltr.api.metrics import federation_metrics
-from foltr.federator.measures import FederatorMeasures
+from foltr.core.protocol.verdicts import Level, Reason
+from foltr.federator.measures import FederatorMeasures, WorkerMeasures
 from foltr.helper.measures import HelperMeasures
 from foltr.operations.overview import read_overview
 from foltr.operations.verdict import judge
@@ -37,9 +38,32 @@ async def test_every_metric_of_a_rule_is_one_that_is_shown(tmp_path):
         overview, totals = await read_overview(db, FEDERATION), await add_rounds(db, FEDERATION, RoundTotals())
     families = federation_metrics(FEDERATION, overview, judge(overview), totals)
     shown = {sample.name for family in families for sample in family.samples}
-    shown |= {measure.name for of in (FederatorMeasures("mail"), HelperMeasures("mail", "north")) for measure in of.all}
-    rules = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
-    named = {name for rule in rules for name in re.findall(r"foltr_\w+", rule["expr"])}
+    processes = (FederatorMeasures("mail"), WorkerMeasures("mail"), HelperMeasures("mail", "north"))
+    shown |= {measure.name for of in processes for measure in of.all}
+    named = {name for rule in rules() for name in re.findall(r"foltr_\w+", rule["expr"])}
     assert named
     assert named <= shown
-    assert all(rule["annotations"]["next_step"] for rule in rules)
+
+
+def test_each_says_what_to_type_and_where_to_read_on():
+    """Where to read on is a heading of the runbook; that of a finding has its reason's name."""
+    headings = re.findall(r"^##+ (.+)$", (PROJECT / "docs/runbook.md").read_text(), re.MULTILINE)
+    places = {f"docs/runbook.md#{heading.lower().replace(' ', '-')}" for heading in headings}
+    for rule in rules():
+        says = rule["annotations"]
+        assert says["next_step"], rule["alert"]
+        place = says["runbook"].replace("{{ $labels.reason }}", str(Reason.DISK_FULL))
+        assert place in places, rule["alert"]
+
+
+def test_the_rules_know_the_levels_and_reasons_of_a_verdict():
+    """Each finding raises one alert, but those that end by themselves."""
+    of_findings = "".join(rule["expr"] for rule in rules() if "foltr_findings" in rule["expr"])
+    assert re.findall(r'level="(\w+)"', of_findings) == [Level.DOWN, Level.DEGRADED]
+    (passed_over,) = re.findall(r'reason!~"([^"]+)"', of_findings)
+    assert set(passed_over.split("|")) == {Reason.DEVICE_REVOKED, Reason.LEADER_CHANGED}
+
+
+def rules() -> list[dict]:
+    """Return the rules."""
+    return yaml.safe_load(RULES.read_text())["groups"][0]["rules"]

@@ -12,6 +12,8 @@ from support.servers import ProvisionedMosquitto, free_port
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
+from foltr.broker.broker_records import SERVER_CERTIFICATE_NAME
+from foltr.broker.certificates import expiry_of
 from foltr.broker.link import InboundMessage, LastWill, MqttLink
 from foltr.broker.probe import inspect_tls
 from foltr.core.errors import UnavailableError
@@ -247,9 +249,10 @@ async def test_messages_arrive_in_order_over_tls(tls_server):
 
 
 async def test_nagle_is_off_over_tls(tls_server):
-    """The option reaches the socket below."""
+    """The option reaches the socket below. The link also knows when the broker's certificate ends."""
     async with connected(BrokerAddress.of(tls_server.service("operator"))) as link:
         assert inspect_tls(link.address).protocol == "TLSv1.3"
+        assert link.broker_expiry == expiry_of((tls_server.broker_dir / SERVER_CERTIFICATE_NAME).read_text())
         assert are_sent_at_once(link.address.port) == [True]
 
 

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
+from foltr.broker.address import BrokerAddress
 from foltr.broker.certificates import create_authority, issue_client
+from foltr.broker.failures import FailureCause, FailureKind
 from foltr.broker.tls import TlsMaterial
-from foltr.core.errors import UnavailableError
 from foltr.core.protocol.verdicts import Reason
 from foltr.federator import self_check
 from foltr.federator.self_check import SelfCheck
@@ -30,14 +31,14 @@ class Machine:
 
     def __init__(self, monkeypatch, tmp_path) -> None:
         self.address = SimpleNamespace(tls_material=None)
-        self.link = SimpleNamespace(connected=True, outage=None, failure_kind=None, address=self.address)
+        self.link = SimpleNamespace(connected=True, cause=None, address=self.address, broker_expiry=None)
         self.ahead_s, self.undelivered, self.helpers, self.keyless = 0.0, None, [], []
         self.usage, self.folder, self.now, self.at = PLENTY, tmp_path, 1000.0, datetime.now(UTC)
         monkeypatch.setattr(self_check.shutil, "disk_usage", lambda _: self.usage)
         monkeypatch.setattr(self_check.time, "monotonic", lambda: self.now)
         self.check = SelfCheck(
             "north:1:a",
-            self.link,
+            lambda: self.link,
             [tmp_path],
             ahead_s=lambda: self.ahead_s,
             undelivered=lambda: self.undelivered,
@@ -64,16 +65,17 @@ def test_a_machine_that_is_well_finds_nothing(machine):
 
 def test_a_broker_that_is_away_counts_after_a_moment(machine):
     """A connection that is renewed at once is not worth an alarm; the finding stays the same as time goes by."""
-    machine.link.connected, machine.link.outage = False, UnavailableError("lost for 0 s")
-    machine.link.failure_kind = "login_refused"
+    machine.link.connected = False
+    machine.link.cause = FailureCause(FailureKind.LOGIN_REFUSED, "it refuses this user")
     assert machine.found() == []
     machine.now += 3
     (first,) = machine.check()
     machine.now += 3
+    machine.at += timedelta(seconds=3)
     (again,) = machine.check()
     assert first.reason is Reason.BROKER_UNREACHABLE
-    assert first.detail.endswith("login_refused.")
-    assert again.since == first.since
+    assert first.detail.endswith("UTC login_refused: it refuses this user.")
+    assert again == first
     machine.link.connected = True
     assert machine.found() == []
 
@@ -103,7 +105,7 @@ def test_a_disk_that_fills_up(machine, usage, reason):
 
 
 def test_certificates_that_end(machine):
-    """The federator's and the authority's; renewed ones are looked at as well."""
+    """The federator's, the authority's and the broker's; renewed ones are looked at as well."""
     authority = create_authority("foltr test")
     pair = issue_client(authority, "@federator", days=9)
     machine.address.tls_material = TlsMaterial(authority.certificate_pem, pair.certificate_pem, pair.key_pem)
@@ -113,8 +115,12 @@ def test_certificates_that_end(machine):
     machine.at += timedelta(days=10)
     assert machine.found() == [(Reason.CERTIFICATE_EXPIRED, "federator CN=@federator")]
     renewed = issue_client(authority, "@federator", days=90)
-    machine.link.address = SimpleNamespace(tls_material=TlsMaterial(certificate=renewed.certificate_pem))
+    machine.link.address = BrokerAddress(
+        "north", 8883, tls=True, tls_material=TlsMaterial(None, renewed.certificate_pem)
+    )
     assert machine.found() == []
+    machine.link.broker_expiry = machine.at
+    assert machine.found() == [(Reason.CERTIFICATE_EXPIRED, "broker mqtts://north:8883")]
 
 
 def test_what_rounds_wait_for(machine):

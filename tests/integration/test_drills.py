@@ -1,118 +1,73 @@
-"""Fourteen drills: what breaks is named, with its culprit, in status, in the API and in the metrics.
+"""Drills: what breaks is named, with its culprit, by `foltr status`, the API, its page and the metrics.
 
-Each test breaks one thing of a federation of real processes, and waits until all three say so. ``make drills`` prints
+Each test breaks one thing of a federation of real processes, and waits until all four say so. ``make drills`` prints
 after how many seconds each did; the bar is ten.
 """
 
 import asyncio
-import json
-import os
 import signal
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
-from cli.commands import foltr_process
 from integration.deployment import FEDERATION, POSTGRESQL, Deployment, client_name
+from integration.drills import Watch, watched
 from integration.oracle import contribute
-from integration.scraped import samples
+from integration.whole import click, closed, joined, running
 from sqlalchemy import select
-from support.api_server import Asked, asked
 from support.broker_links import connected
+from support.databases import open_migrated
 from support.prepared_processes import with_defaults
+from support.secure_cohorts import FEDERATION as SECURE_FEDERATION
+from support.servers import ProvisionedMosquitto
 from support.waiting import until
 
-from foltr.api.tokens import Role
+from foltr.broker.authorities import issuing_authority
+from foltr.broker.certificates import issue_client
+from foltr.broker.provision import reload_broker
+from foltr.broker.users import readmit_user
+from foltr.core.errors import UnavailableError
+from foltr.core.operator.credentials import FEDERATOR_USER, BrokerAccess, read_credentials, write_credentials
+from foltr.core.protocol.states import RoundState
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.protocol.verdicts import Level, Reason
+from foltr.core.protocol.verdicts import Reason
+from foltr.storage.database import Database
 from foltr.storage.lease_tables import leases
 from foltr.storage.migrate import downgrade
+from foltr.storage.urls import address_of
 
 pytestmark = [POSTGRESQL, pytest.mark.nightly]
 
 N_CLIENTS = 4
-PRINTED = os.environ.get("FOLTR_TEST_DRILLS")
+WITHOUT_DEVICES = frozenset({"leader_changed", "too_few_devices"})
 HOUR_AHEAD = "import sys, time\nreal = time.time\ntime.time = lambda: real() + 3600.0\n"
 MAIN = "from foltr.cli.main import main\nsys.argv[0] = 'foltr'\nmain()\n"
 
 
+@dataclass(frozen=True)
 class Drill:
-    """A federation that works, and the three places that say how it is."""
+    """A federation that works, with its devices, and who watches it."""
 
-    def __init__(self, deployment: Deployment, api: Asked, folder: Path, operator: Callable) -> None:
-        self.deployment, self.operator = deployment, operator
-        self.devices: list[asyncio.Task[int]] = []
-        self._api, self._token, self._folder = api, api.token(Role.VIEWER, lasts_s=3600.0), folder
-
-    async def of_status(self) -> tuple[Level, list[tuple[str, str]]]:
-        """What ``foltr status`` says, and that its exit code says the same."""
-        words = ("status", "--json", "--db", self.deployment.database_url, "--federation", FEDERATION)
-        done = await asyncio.to_thread(foltr_process, *words, cwd=self._folder)
-        if done.returncode == 2:
-            return Level.DOWN, [("schema_differs", "")]  # an error of its own, with the command
-        verdict = json.loads(done.stdout)["verdict"]
-        assert done.returncode == {"ok": 0, "degraded": 1, "down": 3}[verdict["level"]]
-        return Level(verdict["level"]), [(each["reason"], each["culprit"]) for each in verdict["findings"]]
-
-    async def of_api(self) -> tuple[Level, list[tuple[str, str]]]:
-        """What ``/api/v1/status`` says, as the page shows it, and that ``/health`` says the same."""
-        told = (await self._api.get("/api/v1/status", self._token)).json()["verdict"]
-        return Level(told["level"]), [(each["reason"], each["culprit"]) for each in told["findings"]]
-
-    async def of_metrics(self) -> tuple[Level, list[tuple[str, str]]]:
-        """What ``/metrics`` says, which has no names."""
-        shown = samples((await self._api.get("/metrics", self._token)).text)
-        (level,) = [Level(key[1]) for key, value in shown.items() if key[0] == "foltr_verdict" and value]
-        return level, [(key[2], "") for key, value in shown.items() if key[0] == "foltr_findings" and value]
-
-    async def finds(self, name: str, reason: Reason, culprit: str | None = None, since: float | None = None) -> None:
-        """PendingCall until all three have the finding; print when each had it."""
-        began = time.monotonic() if since is None else since  # clock: measures
-
-        async def took(place: str) -> float:
-            ask = getattr(self, f"of_{place}")
-
-            async def has_it() -> bool:
-                level, found = await ask()
-                named = [who for what, who in found if what == reason]
-                return level is not Level.OK and (culprit in named if culprit and place != "metrics" else bool(named))
-
-            await until(has_it, f"{place} does not say {reason} of {culprit}: {await ask()}")
-            return time.monotonic() - began  # clock: measures
-
-        note(name, reason, await asyncio.gather(*(took(place) for place in ("status", "api", "metrics"))))
-
-    async def is_well(self, but: frozenset[str] = frozenset({"leader_changed"})) -> None:
-        """PendingCall until nothing is found any more."""
-
-        async def well() -> bool:
-            return {what for what, _ in (await self.of_api())[1]} <= but
-
-        await until(well, f"it is not well: {await self.of_api()}")
-
-
-def note(name: str, reason: Reason, seconds: Sequence[float]) -> None:
-    """Add a row to the table, if somebody wants it."""
-    if PRINTED:
-        with Path(PRINTED).open("a") as table:
-            table.write(f"| {name} | {reason.level} | {reason} | {' | '.join(f'{each:.1f}' for each in seconds)} |\n")
+    deployment: Deployment
+    devices: list[asyncio.Task[int]]
+    watch: Watch
+    operator: Callable
 
 
 @pytest.fixture
 async def drill(deployment, tmp_path, operator):
     """A federation whose first rounds have a model; devices go on until the test ends."""
-    async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(asked(deployment.database_url, tmp_path, FEDERATION))
-        made = Drill(deployment, api, tmp_path, operator)
+    async with watched(deployment.database_url, FEDERATION, tmp_path) as watch:
         start(deployment)
         await deployment.serves()
         devices = [asyncio.create_task(contribute(one)) for one in deployment.devices]
         await deployment.rounds_reach(2)
-        await made.is_well()
-        made.devices = devices
-        yield made
+        await watch.is_well()
+        yield Drill(deployment, devices, watch, operator)
         for device in devices:
             device.cancel()
         await asyncio.gather(*devices, return_exceptions=True)
@@ -134,36 +89,162 @@ async def test_the_federator_is_killed(drill):
     """And started again: then it is said who leads now."""
     who = await holder(drill.deployment)
     drill.deployment.federator.kill()
-    await drill.finds("federator killed", Reason.FEDERATOR_STOPPED, who)
+    await drill.watch.finds("federator killed", Reason.FEDERATOR_STOPPED, who)
     start(drill.deployment)
-    await drill.is_well()
+    await drill.watch.is_well()
 
 
 async def test_the_federator_hangs(drill):
     """Stopped by a signal, it goes on as if nothing had been."""
     who = await holder(drill.deployment)
     drill.deployment.federator.send_signal(signal.SIGSTOP)
-    await drill.finds("federator hangs", Reason.FEDERATOR_STOPPED, who)
+    await drill.watch.finds("federator hangs", Reason.FEDERATOR_STOPPED, who)
     drill.deployment.federator.send_signal(signal.SIGCONT)
-    await drill.is_well()
+    await drill.watch.is_well()
 
 
 async def test_the_broker_is_killed(drill, mosquitto_server):
     """By its address."""
     await asyncio.to_thread(mosquitto_server.kill)
-    await drill.finds("broker killed", Reason.BROKER_UNREACHABLE, mosquitto_server.url)
+    await drill.watch.finds("broker killed", Reason.BROKER_UNREACHABLE, mosquitto_server.url)
     await asyncio.to_thread(mosquitto_server.start)
-    await drill.is_well()
+    await drill.watch.is_well()
 
 
 async def test_the_database_is_killed(drill, postgres_server):
-    """Nobody can say more than that."""
+    """By its address, which only the operator's own command says."""
     await asyncio.to_thread(postgres_server.kill)
     try:
-        await drill.finds("database killed", Reason.DATABASE_UNREACHABLE)
+        where = address_of(drill.deployment.database.engine.url)
+        await drill.watch.finds("database killed", Reason.DATABASE_UNREACHABLE, where, named_by=["status"])
     finally:
         await asyncio.to_thread(postgres_server.start)
-    await drill.is_well()
+    await drill.watch.is_well()
+
+
+async def test_the_database_refuses_the_password(drill, postgres_server):
+    """As after a rotation that nobody told the federator of: sessions have ended, and no other begins."""
+    url = drill.deployment.database.engine.url
+    access_file = postgres_server.data / "pg_hba.conf"
+    before = access_file.read_text()
+    access_file.write_text(f"host {url.database} all 127.0.0.1/32 scram-sha-256\n{before}")
+    postgres_server.sql("SELECT pg_reload_conf()")
+    try:
+        await until(partial(is_refused, drill.deployment.database_url))
+        postgres_server.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname <> current_database()"
+        )
+        await drill.watch.finds("database refuses", Reason.DATABASE_UNREACHABLE, address_of(url), named_by=["status"])
+        await drill.deployment.exit_code()
+    finally:
+        access_file.write_text(before)
+        postgres_server.sql("SELECT pg_reload_conf()")
+    start(drill.deployment)
+    await drill.watch.is_well()
+
+
+async def is_refused(url: str) -> bool:
+    """Whether a new session is refused for want of a password."""
+    try:
+        async with await Database.connect(url):
+            return False
+    except UnavailableError as error:
+        return "password" in str(error)
+
+
+@asynccontextmanager
+async def guarded(
+    folder: Path, database_url: str, access: str
+) -> AsyncIterator[tuple[ProvisionedMosquitto, Deployment]]:
+    """A federation whose broker speaks TLS and knows its users; a federator leads, and no device is online."""
+    (folder / "at_the_broker").mkdir()
+    server = ProvisionedMosquitto(folder / "at_the_broker", access, FEDERATION)
+    server.start()
+    try:
+        async with Deployment(folder, server.url, database_url, N_CLIENTS) as deployment:
+            give(deployment, server.service("federator"))
+            start(deployment)
+            await deployment.serves()
+            yield server, deployment
+    finally:
+        server.stop()
+
+
+def give(deployment: Deployment, access: BrokerAccess) -> None:
+    """Let the next federator process have this access to the broker."""
+    path = deployment.operator_file.with_name("federator.json")
+    write_credentials(path, read_credentials(path, "federator").model_copy(update={"broker": access}))
+
+
+async def restart(deployment: Deployment, watch: Watch) -> None:
+    """End the federator and start it again, once it is seen that nobody leads: what the former one found is void."""
+    deployment.federator.kill()
+
+    async def nobody_leads() -> bool:
+        # They are read less often than the API, so it says so, too.
+        return "federator_stopped" in {what for what, _ in (await watch.of_metrics())[1]}
+
+    await until(nobody_leads)
+    start(deployment)
+
+
+async def test_the_broker_refuses_the_password(tmp_path, migrated_url):
+    """Another one was set, and the federator has the former: while it runs, and after it was started again."""
+    async with (
+        guarded(tmp_path, migrated_url, "passwords") as (server, deployment),
+        watched(migrated_url, FEDERATION, tmp_path) as watch,
+    ):
+        await watch.is_well(WITHOUT_DEVICES)
+        access = readmit_user(server.operator_dir, FEDERATOR_USER, None)
+        reload_broker(server.operator_dir)
+        await watch.finds("broker refuses", Reason.BROKER_UNREACHABLE, server.url)
+        await restart(deployment, watch)
+        await watch.finds("the same, restarted", Reason.BROKER_UNREACHABLE, server.url)
+        give(deployment, access)
+        await restart(deployment, watch)
+        await watch.is_well(WITHOUT_DEVICES)
+
+
+async def test_the_federators_certificate_has_expired(tmp_path, migrated_url):
+    """The broker refuses it, so it does not lead again."""
+    async with (
+        guarded(tmp_path, migrated_url, "mtls") as (server, deployment),
+        watched(migrated_url, FEDERATION, tmp_path) as watch,
+    ):
+        await watch.is_well(WITHOUT_DEVICES)
+        access, half_an_hour = server.service("federator"), 0.5 / 24
+        old = issue_client(issuing_authority(server.operator_dir), FEDERATOR_USER, days=-half_an_hour)
+        give(deployment, access.model_copy(update={"certificate": old.certificate_pem, "key": old.key_pem}))
+        await restart(deployment, watch)
+        await watch.finds("certificate expired", Reason.CERTIFICATE_EXPIRED, f"federator CN={FEDERATOR_USER}")
+        give(deployment, access)
+        await restart(deployment, watch)
+        await watch.is_well(WITHOUT_DEVICES)
+
+
+async def test_a_helper_is_killed(tmp_path, mosquitto_server, migrated_url):
+    """By its name, once a round needs it: devices have sent, and their sum is not opened."""
+    async with (
+        running(tmp_path, mosquitto_server.url) as whole,
+        joined(whole) as devices,
+        await open_migrated(migrated_url) as database,
+        watched(migrated_url, SECURE_FEDERATION, tmp_path) as watch,
+    ):
+        for helper in ("north", "south"):
+            whole.start_helper(helper)
+        whole.start_federator(migrated_url, "", "--rounds", "100000")
+        for device in devices:
+            click(device, 0)
+        assert await closed(database, 1) is RoundState.COMPLETED
+        await watch.is_well()
+        whole.processes["south"].kill()
+        began = time.monotonic()  # clock: measures
+        for device in devices:
+            click(device, 1)
+        await watch.finds("helper killed", Reason.HELPER_AWAITED, "south", began)
+        whole.start_helper("south")
+        assert await closed(database, 2) is RoundState.COMPLETED
+        await watch.is_well()
 
 
 @pytest.mark.parametrize(
@@ -178,7 +259,7 @@ async def test_a_disk_fills_up(drill, tmp_path, name, constants, reason):
     drill.deployment.federator.kill()
     defaults = {f"foltr.federator.self_check.{constant}": value for constant, value in constants.items()}
     start(drill.deployment, **with_defaults(defaults))
-    await drill.finds(name, reason, str(tmp_path / "keys"))
+    await drill.watch.finds(name, reason, str(tmp_path / "keys"))
 
 
 async def test_the_federators_clock_is_an_hour_ahead(drill, tmp_path):
@@ -189,11 +270,11 @@ async def test_the_federators_clock_is_an_hour_ahead(drill, tmp_path):
     start(drill.deployment, program=program)
 
     async def leads() -> bool:
-        return drill.deployment.is_alive and "clock_differs" in {what for what, _ in (await drill.of_api())[1]}
+        return drill.deployment.is_alive and "clock_differs" in {what for what, _ in (await drill.watch.of_api())[1]}
 
     began = time.monotonic()  # clock: measures
     await until(leads)
-    await drill.finds("clock +1 h", Reason.CLOCK_DIFFERS, await holder(drill.deployment), began)
+    await drill.watch.finds("clock +1 h", Reason.CLOCK_DIFFERS, await holder(drill.deployment), began)
 
 
 async def test_two_federators_take_over_from_each_other(drill):
@@ -201,7 +282,7 @@ async def test_two_federators_take_over_from_each_other(drill):
     first = drill.deployment.federator
     start(drill.deployment)
     await until(lambda: first.poll() is not None)
-    await drill.finds("two federators", Reason.LEADER_CHANGED, await holder(drill.deployment))
+    await drill.watch.finds("two federators", Reason.LEADER_CHANGED, await holder(drill.deployment))
 
 
 async def test_a_device_floods(drill):
@@ -210,7 +291,7 @@ async def test_a_device_floods(drill):
     async with connected(drill.deployment.broker_url, f"{name}-flood") as link:
         for _ in range(10):
             await link.publish_at_most_once([(topics.client(name, ClientTopic.UPDATES), b"\x93nothing")] * 2_000)
-        await drill.finds("flood of 20,000", Reason.MESSAGES_REFUSED, name)
+        await drill.watch.finds("flood of 20,000", Reason.MESSAGES_REFUSED, name)
 
 
 async def test_a_device_is_revoked(drill):
@@ -218,7 +299,7 @@ async def test_a_device_is_revoked(drill):
     name = client_name(3)
     done = await drill.operator("device", "revoke", name, "--broker", drill.deployment.broker_url)
     assert done.returncode == 0, done.stderr
-    await drill.finds("device revoked", Reason.DEVICE_REVOKED, name)
+    await drill.watch.finds("device revoked", Reason.DEVICE_REVOKED, name)
 
 
 async def test_a_restore_brings_a_forgotten_client_back(drill):
@@ -228,7 +309,7 @@ async def test_a_restore_brings_a_forgotten_client_back(drill):
     drill.deployment.federator.kill()
     drill.deployment.database.keys.destroy(FEDERATION, name)
     start(drill.deployment, failpoints="")
-    await drill.finds("restore", Reason.KEY_MISSING, name)
+    await drill.watch.finds("restore", Reason.KEY_MISSING, name)
 
 
 async def test_a_client_is_forgotten(drill):
@@ -236,14 +317,15 @@ async def test_a_client_is_forgotten(drill):
     name = client_name(1)
     done = await drill.operator("erasure", "request", name, "--broker", drill.deployment.broker_url)
     assert done.returncode == 0, done.stderr
-    await drill.finds("client forgotten", Reason.MODEL_HAS_ERASED)
+    await drill.watch.finds("client forgotten", Reason.MODEL_HAS_ERASED)
 
 
 async def test_the_tables_are_of_another_version(drill):
     """As in an upgrade of which one half was made."""
     drill.deployment.federator.kill()
     await downgrade(drill.deployment.database, "0001")
-    await drill.finds("upgrade half made", Reason.SCHEMA_DIFFERS)
+    where = address_of(drill.deployment.database.engine.url)
+    await drill.watch.finds("upgrade half made", Reason.SCHEMA_DIFFERS, where, named_by=["status"])
 
 
 async def test_too_few_devices_are_left(drill):
@@ -253,4 +335,4 @@ async def test_too_few_devices_are_left(drill):
         for i in range(3)
     ]
     assert all(each.returncode == 0 for each in done)
-    await drill.finds("too few devices", Reason.TOO_FEW_DEVICES)
+    await drill.watch.finds("too few devices", Reason.TOO_FEW_DEVICES)

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from support.overviews import CALM, NOW, OPENED, ROUND, overview
 
-from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.errors import UnavailableError
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.states import JobState, RoundState, Strategy
 from foltr.core.protocol.verdicts import Finding, Level, Reason, Verdict, as_row
@@ -22,6 +22,7 @@ from foltr.storage.activity_records import (
     RevokedClient,
 )
 from foltr.storage.erasure_records import HeldReset
+from foltr.storage.errors import SchemaDiffersError
 from foltr.storage.history_records import ProposalRow
 from foltr.storage.leases import Lease
 
@@ -96,6 +97,14 @@ def test_what_the_leader_found_counts_while_it_leads():
     assert reasons(gone) == [("federator_stopped", LED.holder)]
 
 
+def test_what_keeps_a_federator_from_leading_comes_first():
+    """One that was started and waits for its broker, which refuses it, knows why nobody leads."""
+    refused = Finding(Reason.BROKER_UNREACHABLE, "login_refused since 03:04:05 UTC.", "mqtt://north:1883", NOW)
+    waiting = replace(CALM, lease=replace(LED, left_s=-9), standbys=["north:48:a"])
+    expected = [("broker_unreachable", "mqtt://north:1883"), ("federator_stopped", LED.holder)]
+    assert reasons(overview(waiting, found_by_leader=[refused])) == expected
+
+
 def test_a_leader_with_a_broker_outweighs_a_visitor_without():
     """A network may keep the visitor out."""
     seen = overview(replace(CALM, lease=LED)).with_received(ReceivedStatus(unreachable="mqtt://north:1883: refused"))
@@ -116,11 +125,11 @@ def test_without_a_database_it_is_down():
     """Tables of another version have another next step than a database that is away."""
     for error, reason in (
         (UnavailableError("refused"), Reason.DATABASE_UNREACHABLE),
-        (SettingsError("revision 0001"), Reason.SCHEMA_DIFFERS),
+        (SchemaDiffersError("revision 0001"), Reason.SCHEMA_DIFFERS),
     ):
-        verdict = verdict_without_database(error)
+        verdict = verdict_without_database(error, "postgresql://north:5432/foltr")
         assert verdict.level is Level.DOWN
-        assert [each.reason for each in verdict.findings] == [reason]
+        assert [(each.reason, each.culprit) for each in verdict.findings] == [(reason, "postgresql://north:5432/foltr")]
 
 
 def test_each_reason_has_a_level_a_command_and_a_place_in_the_runbook():

@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 from foltr.core.protocol.verdicts import Finding, Reason
 from foltr.storage.findings import clients_without_key, load_findings, store_findings
 from foltr.storage.lease_tables import leader_findings
-from foltr.storage.leases import take_lease
+from foltr.storage.leases import give_up_lease, take_lease
 from foltr.storage.tables import clients
 
 from .conftest import NOW
@@ -25,12 +25,15 @@ async def test_they_are_replaced_as_a_whole(stored) -> None:
         assert sorted(await load_findings(stored.db, "web"), key=str) == sorted(findings, key=str)
 
 
-async def test_only_the_leader_stores_them(stored) -> None:
-    """One that has lost the lease finds things about itself that say nothing."""
+async def test_only_the_leader_stores_them_while_there_is_one(stored) -> None:
+    """One that has lost the lease finds things about itself that say nothing; one that waits to lead says why."""
     assert await take_lease(stored.db, "web", "a")
     await store_findings(stored.db, "web", "a", [LOW])
     await store_findings(stored.db, "web", "b", [AWAY])
     assert await load_findings(stored.db, "web") == [LOW]
+    await give_up_lease(stored.db, "web", "a")
+    await store_findings(stored.db, "web", "b", [AWAY])
+    assert await load_findings(stored.db, "web") == [AWAY]
 
 
 async def test_a_client_stands_there_by_its_key(learned) -> None:

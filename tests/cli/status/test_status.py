@@ -98,4 +98,7 @@ def test_what_is_not_there_is_said(tmp_path):
     foltr("status", "--db", empty, code=2)
     away = foltr("status", "--db", "postgresql://nobody@127.0.0.1:1/none", code=3)
     assert away.stdout.splitlines()[0] == "DOWN"
-    assert "The database does not answer." in away.stdout
+    assert "postgresql://127.0.0.1:1/none: The database does not answer." in " ".join(away.stdout.split())
+    (tmp_path / "old.sqlite").touch()
+    old = json.loads(foltr("status", "--db", f"sqlite:///{tmp_path / 'old.sqlite'}", "--json", code=3).stdout)
+    assert [each["reason"] for each in old["verdict"]["findings"]] == ["schema_differs"]

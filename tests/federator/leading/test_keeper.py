@@ -19,9 +19,9 @@ from foltr.federator.leading.keeper import LeaseKeeper, lost_to
 from foltr.storage.database import Database
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.errors import WriterFencedError
-from foltr.storage.findings import load_findings
+from foltr.storage.findings import load_findings, store_findings
 from foltr.storage.lease_tables import leases
-from foltr.storage.leases import Lease, find_lease, give_up_lease, take_lease
+from foltr.storage.leases import Lease, find_lease, list_standbys, take_lease
 from foltr.storage.tables import federations
 
 AWAY = UnavailableError("the database is away")
@@ -51,6 +51,37 @@ async def test_what_its_process_finds_is_stored_beside_the_lease(database, monke
             await until(lambda: is_stored(database, found[0]))
             found[0] = []
         assert keeper.ahead_s == pytest.approx(3600.0, abs=PATIENCE_S)
+
+
+async def test_a_process_that_waits_for_its_broker_tells_why(database) -> None:
+    """Once nobody leads, and by its name; no longer once it leads, or has ended."""
+    found = [Finding(Reason.BROKER_UNREACHABLE, "login_refused", "mqtt://north:1883", datetime(2026, 1, 2, tzinfo=UTC))]
+    async with database.transaction() as connection:
+        await connection.execute(update(leases).values(expires_at=DatabaseNow(-1.0)))
+    for leads_then in (False, True):
+        async with LeaseKeeper(database, "mail", "second", lambda: True, lambda: found):
+            await until(lambda: is_stored(database, found))
+            await until(lambda: are_waiting(database, ["second"]))
+            if leads_then:
+                assert await take_lease(database, "mail", "second")
+                await until(lambda: are_waiting(database, []))
+        assert await are_waiting(database, [])
+
+
+async def test_a_leader_that_was_paused_stores_what_it_finds_again(database, monkeypatch) -> None:
+    """Meanwhile one that waits to lead may have stored what it finds."""
+    monkeypatch.setattr(keeper_module, "LEASE_S", 0.0)  # as if each renewal came too late
+    other = Finding(Reason.BROKER_UNREACHABLE, "login_refused", "mqtt://north:1883", datetime(2026, 1, 2, tzinfo=UTC))
+    async with leading(database):
+        while not await is_stored(database, [other]):  # unless the lease was renewed just then
+            async with database.transaction() as connection:
+                await connection.execute(update(leases).values(expires_at=DatabaseNow(-1.0)))
+            await store_findings(database, "mail", "second", [other])
+        await until(lambda: is_stored(database, []))
+
+
+async def are_waiting(database: Database, holders: list[str]) -> bool:
+    return await list_standbys(database, "mail") == holders
 
 
 async def is_stored(database: Database, findings: list[Finding]) -> bool:
@@ -103,13 +134,12 @@ async def test_who_leads_is_told_while_the_successor_writes(tmp_path) -> None:
                 assert "another federator leads, second, since" in str(await keeper.cause_of(AWAY))
 
 
-async def test_one_that_led_meanwhile_and_ended_is_told(database, monkeypatch) -> None:
+async def test_one_that_led_meanwhile_and_ended_is_told(database) -> None:
     """The message names no leader, and the next federator to start gets the lease."""
-    # A renewal between the two steps would see the one that leads, and a renewal after them take the lease again.
-    monkeypatch.setattr(keeper_module, "_RENEW_EVERY_S", PATIENCE_S)
+    ended = {"holder": None, "expires_at": None, "taken_at": DatabaseNow(), "taken_from": "first"}
     async with leading(database) as keeper:
-        await taken_by(database, "second", DatabaseNow(-1.0))
-        await give_up_lease(database, "mail", "second")
+        async with database.transaction() as connection:  # at once: a renewal in between would see who leads
+            await connection.execute(update(leases).values(ended))
         assert "another federator led from 20" in str(await keeper.cause_of(AWAY))
 
 
