@@ -12,12 +12,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from pin_images import FILES, images_of
+
+from foltr.core.version import __version__
+
 PROJECT = Path(__file__).parents[2]
 NAMESPACE = "foltr-containers"
 # The containers' bridge is separate from the machine's network. (`ip netns exec` would hide the cgroups.)
 _INSIDE = ("nsenter", f"--net=/run/netns/{NAMESPACE}")
 _QUIET = ("systemd", "healthchecks")
 _NAME_SERVER = Path("/run/containers/networks/aardvark-dns")
+
+
+def tags() -> dict[str, str]:
+    """Return the images of others by variable, without digests: stand-ins have the real ones' tags."""
+    return {name: image for file in FILES for name, image in images_of(file.read_text(encoding="utf-8")).items()}
+
+
+def image_of(target: str) -> str:
+    """Return the name of an image of ours, with its tag."""
+    return f"localhost/foltr_{target}:{__version__}"
 
 
 class StackError(Exception):
@@ -88,7 +102,7 @@ class Stack:
 
     def __init__(self, compose: Path, file: Path, project: str, environment: Mapping[str, str]) -> None:
         self._compose, self._file, self.project = compose, file, project
-        self._environment = dict(environment)
+        self._environment = tags() | dict(environment)
 
     def set(self, **environment: str) -> None:
         """Change variables of the file, for containers created from now on."""
@@ -109,7 +123,7 @@ class Stack:
 
     def _do(self, *arguments: str) -> str:
         command = (*_INSIDE, self._compose, "--in-pod=false", "-p", self.project, "-f", self._file)
-        profiles = ("--profile", "operator", "--profile", "workers")
+        profiles = ("--profile", "operator", "--profile", "trial", "--profile", "workers")
         return run(*command, *profiles, *arguments, environment=self._environment, timeout_s=300.0)
 
     def once(self, service: str, timeout_s: float = 120.0, *, again: bool = False) -> None:
