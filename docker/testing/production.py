@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from hosts import move_helper
 from stack import PROJECT, Stack, StackError, image_of, run, wait_until
 from trial import N_DEVICES, after, completed
 from watching import look_at
@@ -49,6 +50,7 @@ def run_in_production(compose: Path) -> Iterator[str]:
         yield upgrade(stack)
         yield back_up(stack)
         yield forget(stack)
+        yield move_helper(stack, compose, _ENVIRONMENT["FOLTR_POLICY"])
     except StackError as error:
         raise StackError(f"{error}\n{stack.last_words()}") from error
     finally:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from hosts import HELPER
 from production import PRODUCTION, run_in_production
 from stack import NAMESPACE, PROJECT, Stack, StackError, forget_names, image_of, run, tags
 from trial import TRIAL, try_out
@@ -87,10 +88,10 @@ def size_of(target: str) -> int:
 def network_of_its_own() -> Iterator[None]:
     """Make a network namespace for the containers' bridge, and remove it at the end."""
     if Path("/run/netns", NAMESPACE).exists():  # of a run that was killed
-        for project in (TRIAL, PRODUCTION):
+        for project in (TRIAL, HELPER, PRODUCTION):
             Stack(Path(), Path(), project, {}).remove()
         run("ip", "netns", "del", NAMESPACE)
-    for project in (TRIAL, PRODUCTION):
+    for project in (TRIAL, HELPER, PRODUCTION):
         forget_names(project)
     end_lost_name_server()
     run("ip", "netns", "add", NAMESPACE)

@@ -117,6 +117,12 @@ class Stack:
         self._do("up", "--detach", "--no-build", "--no-deps", "--no-recreate", *scaled, *services)
         keep_bridge_addresses()
 
+    def join(self, network: str) -> None:
+        """Connect the containers to the network of another project."""
+        for name in self._names():
+            self._podman("network", "connect", network, name)
+        keep_bridge_addresses()
+
     def command(self, service: str, *command: str) -> str:
         """Run a command in a new container of a service."""
         return self._do("run", "--rm", "--no-deps", "-T", service, *command)
@@ -193,9 +199,7 @@ class Stack:
     def remove(self) -> None:
         """Remove everything that the project has left."""
         mine = f"label=com.docker.compose.project={self.project}"
-        self._remove_containers(
-            self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split(), stop_s=2
-        )
+        self._remove_containers(self._names(), stop_s=2)
         for kind in ("volume", "network"):
             # By name as well: a volume that podman made for a container alone has no label.
             named = f"name=^{self.project}_"
@@ -209,9 +213,11 @@ class Stack:
 
     def last_words(self) -> str:
         """Return the last line of each container's log, to explain a failure."""
+        return "\n".join(f"{name}: {self.logs(name, 1).strip()[:500]}" for name in sorted(self._names()))
+
+    def _names(self) -> list[str]:
         mine = f"label=com.docker.compose.project={self.project}"
-        names = self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split()
-        return "\n".join(f"{name}: {self.logs(name, 1).strip()[:500]}" for name in sorted(names))
+        return self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split()
 
     def _remove_containers(self, names: Sequence[str], stop_s: int) -> None:
         """Remove containers. podman fails if one ends meanwhile; the next try removes it."""
