@@ -33,7 +33,8 @@ def move_helper(stack: Stack, compose: Path, policy: str) -> str:
             alone.up("helper")
             alone.join(f"{stack.project}_broker")
             sign_policy(stack, alone.execute("helper", "foltr", "helper", "keys"), policy)
-            stack.remove_containers(stack.containers("helper-north"))
+            # The federator reads the policy when it starts.
+            stack.remove_containers([*stack.containers("helper-north"), *stack.containers("federator")])
             start_again(stack)
             alone.wait_healthy("helper")
             stack.command("operator", "rm", "-r", "foltr")
@@ -52,10 +53,9 @@ def sign_policy(stack: Stack, keys: str, options: str) -> None:
 
 
 def start_again(stack: Stack) -> None:
-    """Do what another `up` does, restart the federator, and wait for a completed round."""
+    """Do what another `up` does, and wait for a completed round."""
     stack.once("setup", again=True)
     stack.once("announce", again=True)
-    stack.remove_containers(stack.containers("federator"))
     before = max(completed(stack))
     stack.up("federator")
     wait_until("a completed round", lambda: len(after(completed(stack), before)) > 0, 240.0, every_s=1.0)

@@ -75,7 +75,7 @@ def bring_up(stack: Stack) -> str:
 
 def verdict(stack: Stack) -> str:
     """Return what `foltr status` says, which ends with 1 if somebody has to act."""
-    return stack.execute("dashboard", "sh", "-c", "foltr status || test $? = 1")
+    return stack.execute("dashboard", "sh", "-c", "foltr status --json || test $? = 1")
 
 
 def use_tokens_again(stack: Stack) -> str:
