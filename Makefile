@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-quick test-all slow-tests drills browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load pictures screenshots servers pins clean containers-test
+.PHONY: help demo test test-quick test-all slow-tests drills browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load pictures screenshots servers pins pin-images clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -97,16 +97,17 @@ chromium: ## install Chromium for browser-test, if it is missing and you may
 
 # Needs root, apt and a Debian mirror, or podman and a registry. Where containers cannot be had it says SKIPPED and why, and ends well.
 containers-test: $(INSTALLED) ## run the images and both Compose files with podman: some minutes, 2 GB of disk
-	@PYTHONPATH=. $(BIN)/python docker/testing/run.py
+	@PYTHONPATH=.:docker $(BIN)/python docker/testing/run.py
 
-promtool: ## install Prometheus, for tests of the alert rules and of the board, if it is missing and you may
-	@if ! command -v promtool >/dev/null; then \
+promtool: ## install Prometheus and Alertmanager, for tests of alerts and of the board, if they are missing and you may
+	@if ! command -v promtool >/dev/null || ! command -v amtool >/dev/null; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			echo "Installing Prometheus with apt"; \
-			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus; } \
-				>/dev/null 2>&1 || echo "Prometheus could not be installed: tests of the alert rules and of the board will be skipped"; \
+			echo "Installing Prometheus and Alertmanager with apt"; \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus \
+				prometheus-alertmanager; } >/dev/null 2>&1 || \
+				echo "Prometheus and Alertmanager could not be installed: tests of alerts and of the board will be skipped"; \
 		else \
-			echo "No promtool, and not root to install it: tests of the alert rules and of the board will be skipped"; \
+			echo "No promtool or amtool, and not root to install them: tests of alerts and of the board will be skipped"; \
 		fi; \
 	fi
 
@@ -199,6 +200,9 @@ pins: ## pin packages again after a change of the dependencies
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra simulation -o docker/edge-client-simulation.txt
 	@$(UV_COMPILE) --group peers -o constraints-bench.txt
 	@echo hatchling | $(UV_COMPILE) - -c constraints.txt -o docker/build.txt
+
+pin-images: ## ask your registry for the digests of the images in docker/: needs Docker with buildx, or podman
+	@$(PYTHON) docker/pin_images.py
 
 clean: ## remove the environments and caches
 	@rm -rf $(VENV) $(PEERS) build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

@@ -9,14 +9,20 @@ foltr_user=10001 broker_user=1883
 
 /bin/sh /usr/local/bin/database-password.sh /database
 
+# You have moved the operator's folder to its own host. Without it a new authority would be made, and lock everybody out.
+if [ -e /federator/credentials.json ] && [ ! -e "$operator/enrolment.key" ]; then
+    echo "the enrolment key is on another host: nothing to set up"
+    exit 0
+fi
+
 # Again with --force if an older version wrote the access list without the desk, or the configuration without the
 # plugin. The devices' credentials stay valid.
 if [ ! -e "$operator/broker.json" ] || ! grep -q '^user @desk$' /mosquitto/config/acl ||
     [ ! -e /mosquitto/config/foltr_subscriptions.so ]; then
     mkdir -p "$operator"
     foltr broker config --tls --federation "$FOLTR_FEDERATION" --host "$HOST" --host mosquitto --host localhost \
-        --listen 0.0.0.0 --out /mosquitto/config --data-dir /mosquitto/data --uid $broker_user --operator "$operator" \
-        --plugin /usr/local/lib/foltr_subscriptions.so --force
+        --listen 0.0.0.0 --port "$PORT" --out /mosquitto/config --data-dir /mosquitto/data --uid $broker_user \
+        --operator "$operator" --plugin /usr/local/lib/foltr_subscriptions.so --force
 fi
 for helper in north south; do
     [ -e /helpers/$helper/credentials.json ] ||

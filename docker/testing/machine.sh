@@ -9,8 +9,9 @@ set -euo pipefail
 umask 022
 here=$(cd "$(dirname "$0")" && pwd)
 work=${FOLTR_TEST_CONTAINERS:-/var/cache/foltr-containers}
-# By short names: from podman's configured registries, or else made here.
-bases=(python:3.11-slim-bookworm eclipse-mosquitto:2.0 postgres:15-bookworm)
+# Without digests, by short names: from podman's configured registries, or else made here.
+mapfile -t bases < <(sed -n -E 's/^(ARG PYTHON|FOLTR_(MOSQUITTO|POSTGRES)_IMAGE)=([^@]+).*/\3/p' \
+    "$here/../Dockerfile" "$here/../.env")
 
 say() { echo "containers: $*" >&2; }
 unable() { echo "$*"; exit 75; }

@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from hosts import HELPER
 from production import PRODUCTION, run_in_production
-from stack import NAMESPACE, PROJECT, Stack, StackError, forget_names, run
+from stack import NAMESPACE, PROJECT, Stack, StackError, forget_names, image_of, run, tags
 from trial import TRIAL, try_out
 
 HERE = Path(__file__).parent
@@ -52,9 +53,8 @@ def main() -> int:
             build(target, flags)
         note(began, "images built: " + ", ".join(f"{target} {size_of(target)} MB" for target in TARGETS))
         with network_of_its_own():
-            compose = podman_compose()
             for scenario in (try_out, run_in_production):
-                for line in scenario(compose):
+                for line in scenario(Path(sys.executable).with_name("podman-compose")):
                     note(began, line)
     except (StackError, subprocess.TimeoutExpired) as error:
         print(f"containers: FAILED after {time.monotonic() - began:.0f} s: {error}", file=sys.stderr)
@@ -73,35 +73,25 @@ def note(began: float, line: str) -> None:
 
 
 def build(target: str, flags: list[str]) -> None:
-    """Build one image as docker/README.md says, with a different package index for pip."""
+    """Build one image as docker/README.md says, with a different package index for pip, and the base that is here."""
     command = ("podman", "build", *flags, "--quiet", "--file", PROJECT / "docker/Dockerfile", "--target", target)
-    run(*command, "--tag", f"localhost/foltr_{target}", PROJECT, timeout_s=600.0)
+    base = f"PYTHON={tags()['PYTHON']}"
+    run(*command, "--build-arg", base, "--tag", image_of(target), PROJECT, timeout_s=600.0)
 
 
 def size_of(target: str) -> int:
     """Return the size of an image in megabytes, including its base."""
-    return round(int(run("podman", "image", "inspect", "--format", "{{.Size}}", f"localhost/foltr_{target}")) / 1e6)
-
-
-def podman_compose() -> Path:
-    """Install podman-compose in a separate environment if needed. Return the command."""
-    work = Path(os.environ["CONTAINERS_CONF"]).parent
-    command = work / "compose" / "bin" / "podman-compose"
-    if not command.exists():
-        run(sys.executable, "-m", "venv", "--without-pip", work / "compose")
-        pip = (sys.executable, "-m", "pip", "--python", work / "compose/bin/python", "install", "--quiet")
-        run(*pip, "--require-hashes", "--requirement", HERE / "podman-compose.txt")
-    return command
+    return round(int(run("podman", "image", "inspect", "--format", "{{.Size}}", image_of(target))) / 1e6)
 
 
 @contextlib.contextmanager
 def network_of_its_own() -> Iterator[None]:
     """Make a network namespace for the containers' bridge, and remove it at the end."""
     if Path("/run/netns", NAMESPACE).exists():  # of a run that was killed
-        for project in (TRIAL, PRODUCTION):
+        for project in (TRIAL, HELPER, PRODUCTION):
             Stack(Path(), Path(), project, {}).remove()
         run("ip", "netns", "del", NAMESPACE)
-    for project in (TRIAL, PRODUCTION):
+    for project in (TRIAL, HELPER, PRODUCTION):
         forget_names(project)
     end_lost_name_server()
     run("ip", "netns", "add", NAMESPACE)

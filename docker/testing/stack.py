@@ -12,12 +12,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from pin_images import FILES, images_of
+
+from foltr.core.version import __version__
+
 PROJECT = Path(__file__).parents[2]
 NAMESPACE = "foltr-containers"
 # The containers' bridge is separate from the machine's network. (`ip netns exec` would hide the cgroups.)
 _INSIDE = ("nsenter", f"--net=/run/netns/{NAMESPACE}")
 _QUIET = ("systemd", "healthchecks")
 _NAME_SERVER = Path("/run/containers/networks/aardvark-dns")
+
+
+def tags() -> dict[str, str]:
+    """Return the images of others by variable, without digests: stand-ins have the real ones' tags."""
+    return {name: image for file in FILES for name, image in images_of(file.read_text(encoding="utf-8")).items()}
+
+
+def image_of(target: str) -> str:
+    """Return the name of an image of ours, with its tag."""
+    return f"localhost/foltr_{target}:{__version__}"
 
 
 class StackError(Exception):
@@ -88,7 +102,7 @@ class Stack:
 
     def __init__(self, compose: Path, file: Path, project: str, environment: Mapping[str, str]) -> None:
         self._compose, self._file, self.project = compose, file, project
-        self._environment = dict(environment)
+        self._environment = tags() | dict(environment)
 
     def set(self, **environment: str) -> None:
         """Change variables of the file, for containers created from now on."""
@@ -103,13 +117,19 @@ class Stack:
         self._do("up", "--detach", "--no-build", "--no-deps", "--no-recreate", *scaled, *services)
         keep_bridge_addresses()
 
+    def join(self, network: str) -> None:
+        """Connect the containers to the network of another project."""
+        for name in self._names():
+            self._podman("network", "connect", network, name)
+        keep_bridge_addresses()
+
     def command(self, service: str, *command: str) -> str:
         """Run a command in a new container of a service."""
         return self._do("run", "--rm", "--no-deps", "-T", service, *command)
 
     def _do(self, *arguments: str) -> str:
         command = (*_INSIDE, self._compose, "--in-pod=false", "-p", self.project, "-f", self._file)
-        profiles = ("--profile", "operator", "--profile", "workers")
+        profiles = ("--profile", "operator", "--profile", "trial", "--profile", "workers")
         return run(*command, *profiles, *arguments, environment=self._environment, timeout_s=300.0)
 
     def once(self, service: str, timeout_s: float = 120.0, *, again: bool = False) -> None:
@@ -179,9 +199,7 @@ class Stack:
     def remove(self) -> None:
         """Remove everything that the project has left."""
         mine = f"label=com.docker.compose.project={self.project}"
-        self._remove_containers(
-            self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split(), stop_s=2
-        )
+        self._remove_containers(self._names(), stop_s=2)
         for kind in ("volume", "network"):
             # By name as well: a volume that podman made for a container alone has no label.
             named = f"name=^{self.project}_"
@@ -195,9 +213,11 @@ class Stack:
 
     def last_words(self) -> str:
         """Return the last line of each container's log, to explain a failure."""
+        return "\n".join(f"{name}: {self.logs(name, 1).strip()[:500]}" for name in sorted(self._names()))
+
+    def _names(self) -> list[str]:
         mine = f"label=com.docker.compose.project={self.project}"
-        names = self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split()
-        return "\n".join(f"{name}: {self.logs(name, 1).strip()[:500]}" for name in sorted(names))
+        return self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split()
 
     def _remove_containers(self, names: Sequence[str], stop_s: int) -> None:
         """Remove containers. podman fails if one ends meanwhile; the next try removes it."""

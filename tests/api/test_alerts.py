@@ -30,6 +30,18 @@ def test_promtool_finds_them_right(words):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.skipif(shutil.which("amtool") is None, reason="no amtool")
+def test_amtool_sends_each_severity_to_its_receiver():
+    """Alertmanager's own checker takes the configuration, and names who hears of an alert."""
+    file = RULES.with_name("alertmanager.yml")
+    severities = {rule["labels"]["severity"] for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]}
+    subprocess.run(["amtool", "check-config", file], capture_output=True, check=True)
+    for severity in severities:
+        asked = ["amtool", "config", "routes", "test", f"--config.file={file}", f"severity={severity}"]
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [severity]
+
+
 async def test_every_metric_of_a_rule_is_one_that_is_shown(tmp_path):
     """A metric that is renamed takes its alerts with it."""
     url = migrated_sqlite(tmp_path / "foltr.sqlite")

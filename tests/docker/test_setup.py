@@ -1,11 +1,13 @@
 """What the production stack is set up with, run without a container: begun, ended in the middle, begun again."""
 
+import json
 import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from cli.commands import foltr
 from support.foltr_program import prepared_foltr
 from support.waiting import PATIENCE_S
 
@@ -36,7 +38,7 @@ def set_up(tmp_path):
     chown.chmod(0o755)
 
     def run(**more):
-        told = {"FOLTR_FEDERATION": "mail", "FOLTR_PRIVACY": "trusted", "HOST": "localhost"}
+        told = {"FOLTR_FEDERATION": "mail", "FOLTR_PRIVACY": "trusted", "HOST": "localhost", "PORT": "8883"}
         path = f"{tmp_path / 'shims'}:{os.environ['PATH']}"
         python = f"{REPOSITORY}:{os.environ.get('PYTHONPATH', '')}"
         told |= {"DEVICES": "2", "TOKEN_EXPIRES": "1h", "POLICY": "", "PATH": path, "PYTHONPATH": python}
@@ -109,3 +111,41 @@ def test_an_older_stack_gets_a_plugin_and_lets_a_desk_in(set_up, tmp_path):
     assert set_up() == 0
     assert [path.read_bytes() for path in (config, plugin, acl)] == whole
     assert {line for line in known if "@token." not in line} <= set(passwords.read_text().splitlines())
+
+
+def test_a_device_elsewhere_is_given_the_brokers_address(set_up, tmp_path):
+    """The name and the port that the operator published, in which the broker's certificate is good."""
+    assert set_up(HOST="broker.example.org", PORT="8900") == 0
+    foltr(
+        "device",
+        "enrol",
+        "till-1",
+        "--operator",
+        tmp_path / "operator/foltr",
+        "--out",
+        tmp_path / "till-1.json",
+        code=0,
+    )
+    assert (
+        json.loads((tmp_path / "till-1.json").read_text())["broker"]["broker_url"] == "mqtts://broker.example.org:8900"
+    )
+    assert "listener 8900 0.0.0.0" in (tmp_path / "mosquitto/config/mosquitto.conf").read_text()
+
+
+def test_who_takes_the_enrolment_key_to_another_host_keeps_the_broker(set_up, tmp_path):
+    """With the operator's folder gone, nothing is made again: another authority would lock out every device."""
+    assert set_up() == 0
+    (tmp_path / "operator/foltr").rename(tmp_path / "elsewhere")
+    before = {
+        path: path.read_bytes()
+        for folder in ("mosquitto", "federator", "helpers", "tokens")
+        for path in (tmp_path / folder).rglob("*")
+        if path.is_file()
+    }
+    assert set_up(DEVICES="3") == 0
+    assert {path: path.read_bytes() for path in before} == before
+    assert not (tmp_path / "operator/foltr").exists()
+    # There it enrols as before, into its copy of the broker's folder.
+    foltr("device", "enrol", "till-1", "--operator", tmp_path / "elsewhere", "--out", tmp_path / "till-1.json", code=0)
+    passwords = tmp_path / "mosquitto/config/passwords"
+    assert passwords.read_bytes().removeprefix(before[passwords]).startswith(b"till-1:")
