@@ -105,16 +105,21 @@ class Situation:
     @property
     def overdue_s(self) -> float | None:
         """Seconds since the round should have ended. None while it is in time, or if none is open."""
-        row, n = self.round, len(self.contributed)
+        row = self.round
         if row is None or row.state is not RoundState.COLLECTING:
             return None
-        age = (self.at - row.opened_at).total_seconds()
-        past = [(self.at - row.closes_at).total_seconds()]
-        if n >= row.min_clients:
-            past.append(age - row.min_time_s)
-        if n >= row.max_clients:
-            past.append(self.silence_s)
-        return None if max(past) < 0 else max(past)
+        past = (self.at - row.closes_at).total_seconds()
+        if self.is_enough:
+            past = max(past, (self.at - row.opened_at).total_seconds() - row.min_time_s)
+        return None if past < 0 else past
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether an open round has the updates that end it before its deadline; with a pace these are its target."""
+        row = self.round
+        if row is None:
+            return False
+        return len(self.contributed) >= (row.min_clients if row.period_s is None else row.max_clients)
 
     @property
     def silence_s(self) -> float:
