@@ -5,7 +5,6 @@ Nobody else sees these. They are stored beside its lease, and the verdict on the
 """
 
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,7 +24,7 @@ LOW_BYTES: Final = 2**30
 LOW_SHARE: Final = 0.05
 _SHOWN_CLIENTS: Final = 20
 # A connection that is renewed at once is not worth an alarm.
-_OUTAGE_S: Final = 3.0
+_OUTAGE: Final = timedelta(seconds=3)
 
 
 class SelfCheck:
@@ -55,28 +54,25 @@ class SelfCheck:
         self._ahead_s, self._undelivered = ahead_s, undelivered
         self._awaited_helpers, self._keyless = awaited_helpers, keyless
         self._since: dict[tuple[Reason, str], datetime] = {}
-        self._down_at: float | None = None
+        self._down_at: datetime | None = None
         self._expiries: tuple[BrokerAddress, list[tuple[str, datetime]]] | None = None
 
     def __call__(self) -> list[Finding]:
         """Return what is wrong now, each with the moment at which this process found it first."""
         now = self._now()
-        found = [*self._broker(), *self._clock(), *self._disks(), *self._certificates(now), *self._rounds()]
+        found = [*self._broker(now), *self._clock(), *self._disks(), *self._certificates(now), *self._rounds()]
         self._since = {(each.reason, each.culprit): self._since.get((each.reason, each.culprit), now) for each in found}
         return [replace(each, since=self._since[each.reason, each.culprit]) for each in found]
 
-    def _broker(self) -> Iterator[Finding]:
+    def _broker(self, now: datetime) -> Iterator[Finding]:
         if self._link.connected:
             self._down_at = None
             return
-        now = time.monotonic()
         if self._down_at is None:
             self._down_at = now
-        outage = self._link.outage
-        if now - self._down_at >= _OUTAGE_S and outage is not None:
+        if now - self._down_at >= _OUTAGE and self._link.outage is not None:
             # Without the seconds that the outage has lasted, or each second would be another finding.
-            began_at = self._now() - timedelta(seconds=now - self._down_at)
-            cause = f"{self._link.address} has not answered since {began_at:%H:%M:%S} UTC."
+            cause = f"{self._link.address} has not answered since {self._down_at:%H:%M:%S} UTC."
             failure_kind = self._link.failure_kind
             yield Finding(
                 Reason.BROKER_UNREACHABLE,

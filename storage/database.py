@@ -18,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from foltr.core.errors import UnavailableError
-from foltr.storage.engines import IDLE_TIMEOUT_S, REBUILDS, WRITES, create_engine
+from foltr.storage.engines import DISK_FULL, IDLE_TIMEOUT_S, REBUILDS, WRITES, create_engine, name_full_disk
 from foltr.storage.keys import KeyStore
 from foltr.storage.rewriting import rewrite_postgres, rewrite_sqlite
 from foltr.storage.sqlite_thread import SqliteThread
@@ -308,12 +308,14 @@ class Database:
         """Return a one-line error: which database failed, why, and what to do, without the statement and its values."""
         if isinstance(error, UnavailableError):
             return error
+        if self.dialect == "sqlite":
+            name_full_disk(error.orig or error if isinstance(error, DBAPIError) else error, self.engine.url.database)
         return UnavailableError(f"{self.location} cannot be used: {_cause_of(error)}. {self._advice(error)}")
 
     def _advice(self, error: Exception) -> str:
         if self.dialect == "sqlite":
-            if _sqlite_code(error) == sqlite3.SQLITE_FULL:
-                return "Free space on its disk"
+            if _cause_of(error).startswith(DISK_FULL):
+                return "Free space there"
             if is_transient(error):
                 return "Another process holds its write lock: stop that process"
             return "Check that the folder in db_url exists, may be written to, and that the file is SQLite's"

@@ -151,7 +151,7 @@ clients = Table(
     Column("online", Boolean, nullable=False, comment="Connected, as far as its status messages tell"),
     Column("joined_at", UtcDateTime, comment="Start of the latest membership, UTC; null for who is, or was, no member"),
     Column("left_at", UtcDateTime, comment="When it left, UTC; set exactly while membership is left"),
-    Column("last_seen_at", UtcDateTime, nullable=False, comment="Latest join, leave, status or refusal, UTC"),
+    Column("last_seen_at", UtcDateTime, nullable=False, comment="Latest join, leave or status, UTC"),
     Column("sdk_version", String(SHORT_TEXT_MAX), comment="Version of foltr the device said it runs"),
     Column("public_key", LargeBinary, comment="Ed25519 key its messages are verified with"),
     Column("enrolment_serial", Integer, comment="Serial of the enrolment it joined with"),

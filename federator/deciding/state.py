@@ -113,7 +113,7 @@ class FederationState:
         )
 
     def _round_policy(self) -> RoundPolicy:
-        """The policy of the next round: as planned, with the target and the deadline that the devices' pace requires."""
+        """The policy of the next round: as planned, with the target and the deadline of the devices' pace."""
         policy = self.plan.policy
         if self.pace is None:
             return policy

@@ -186,9 +186,7 @@ def _ends(situation: Situation, row: RoundRow) -> str:
         if row.pacing is Pacing.BUFFERED
         else ""
     )
-    return (
-        f"It ends as soon as {have}{from_then}, and at the latest in {left}, then without a model.{buffered}"
-    )
+    return f"It ends as soon as {have}{from_then}, and at the latest in {left}, then without a model.{buffered}"
 
 
 def _taken_by(situation: Situation) -> list[str]:
@@ -235,9 +233,8 @@ def _nobody_online(situation: Situation) -> list[str]:
     strangers = [name for name in situation.connected if name not in known]
     if strangers:
         are = "is" if len(strangers) == 1 else "are"
-        return [
-            f"No member is online. {_names(strangers)} {are} connected but no member; see: foltr rounds show latest"
-        ]
+        see = "" if situation.round is None else f"; see: foltr rounds show {situation.round.number}"
+        return [f"No member is online. {_names(strangers)} {are} connected but no member{see}"]
     return ["No member is online: start devices, or check the broker with: foltr doctor"]
 
 

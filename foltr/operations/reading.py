@@ -20,6 +20,7 @@ from foltr.storage.queries import (
     last_activity,
     list_events,
     list_quarantined,
+    list_revoked,
     online_members,
     started_at,
 )
@@ -57,6 +58,7 @@ async def read_situation(database: Database, name: str) -> Situation:
         workers=await look_at_workers(database, name),
         lease=await find_lease(database, name),
         standbys=await list_standbys(database, name),
+        revoked=frozenset(await list_revoked(database, name)),
     )
 
 

@@ -61,7 +61,8 @@ class Situation:
         broker: the broker's answer about the federator: ``there``, ``silent``, ``away``, ``unknown``, or
             ``unreachable``; None if it was not asked.
         broker_detail: since when it is silent, or why the broker was not reached.
-        connected: devices connected according to the broker.
+        connected: devices connected according to the broker, but for revoked ones.
+        revoked: clients whose enrolment was revoked.
     """
 
     at: datetime
@@ -86,6 +87,7 @@ class Situation:
     broker: BrokerSays | None = None
     broker_detail: str = ""
     connected: list[str] = field(default_factory=list)
+    revoked: frozenset[str] = frozenset()
 
     @property
     def is_over(self) -> bool:
@@ -169,15 +171,15 @@ class Situation:
             return self
         if heard.unreachable is not None:
             return replace(self, broker="unreachable", broker_detail=heard.unreachable)
-        status = heard.status
+        status, connected = heard.status, [name for name in heard.devices if name not in self.revoked]
         if status is None:
-            return replace(self, broker="unknown", connected=heard.devices)
+            return replace(self, broker="unknown", connected=connected)
         if not status.online:
-            return replace(self, broker="away", connected=heard.devices)
+            return replace(self, broker="away", connected=connected)
         silent_s = self.at.timestamp() - status.at
         if silent_s > _MISSED_BEATS * status.interval_s:
-            return replace(self, broker="silent", broker_detail=f"{silent_s:.0f} s", connected=heard.devices)
-        return replace(self, broker="there", connected=heard.devices)
+            return replace(self, broker="silent", broker_detail=f"{silent_s:.0f} s", connected=connected)
+        return replace(self, broker="there", connected=connected)
 
     def _asked(self, client_id: str) -> bool:
         row = self.round

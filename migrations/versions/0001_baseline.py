@@ -323,7 +323,7 @@ def _create_tables() -> None:
         _column("online", sa.Boolean(), "Connected, as far as its status messages tell"),
         _nullable("joined_at", _moment, "Start of the latest membership, UTC; null for who is, or was, no member"),
         _nullable("left_at", _moment, "When it left, UTC; set exactly while membership is left"),
-        _column("last_seen_at", _moment, "Latest join, leave, status or refusal, UTC"),
+        _column("last_seen_at", _moment, "Latest join, leave or status, UTC"),
         _nullable("sdk_version", sa.String(64), "Version of foltr the device said it runs"),
         _nullable("public_key", sa.LargeBinary(), "Ed25519 key its messages are verified with"),
         _nullable("enrolment_serial", sa.Integer(), "Serial of the enrolment it joined with"),

@@ -68,7 +68,7 @@ class Drill:
         return level, [(key[2], "") for key, value in shown.items() if key[0] == "foltr_findings" and value]
 
     async def finds(self, name: str, reason: Reason, culprit: str | None = None, since: float | None = None) -> None:
-        """PendingCall until all three have the finding; print when each had it."""
+        """Wait until all three have the finding; print when each had it."""
         began = time.monotonic() if since is None else since  # clock: measures
 
         async def took(place: str) -> float:
@@ -85,7 +85,7 @@ class Drill:
         note(name, reason, await asyncio.gather(*(took(place) for place in ("status", "api", "metrics"))))
 
     async def is_well(self, but: frozenset[str] = frozenset({"leader_changed"})) -> None:
-        """PendingCall until nothing is found any more."""
+        """Wait until nothing is found any more."""
 
         async def well() -> bool:
             return {what for what, _ in (await self.of_api())[1]} <= but

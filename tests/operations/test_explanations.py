@@ -8,7 +8,7 @@ from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.client_selection import cutoff, is_selected, round_seed
 from foltr.core.protocol.states import PAUSING, AbandonReason, Pacing, RoundState, TakesUpdates
 from foltr.operations.explanations import explain
-from foltr.operations.situation import Situation
+from foltr.operations.situation import ReceivedStatus, Situation
 from foltr.storage.ingest_records import WorkersRow
 from foltr.storage.leases import Lease
 from foltr.storage.records import RoundRow
@@ -133,10 +133,17 @@ def test_a_federator_that_may_be_dead_is_not_taken_for_devices_that_do_not_come(
     assert "start devices" in words(standing(300, last=100, broker="there"))
 
 
+def test_a_revoked_device_does_not_count_as_waiting():
+    """A broker may still retain that it is online; nobody will answer it."""
+    found = standing(40, revoked=frozenset(devices(1))).with_received(ReceivedStatus(None, devices(1, 2)))
+    assert found.connected == devices(2)
+    assert "device-2 is connected and waits for it" in words(found)
+
+
 def test_who_is_connected_and_no_member_is_named():
     """The federator is there, and has refused them, or they never joined."""
     said = words(standing(40, broker="there", connected=devices(1, 2)))
-    assert "device-1, device-2 are connected but no member; see: foltr rounds show latest" in said
+    assert "device-1, device-2 are connected but no member; see: foltr rounds show 12" in said
 
 
 def test_many_names_are_counted():

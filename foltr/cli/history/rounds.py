@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     """A round, and how many of its updates were erased since with clients."""
     from foltr.federator.closing.replay import ReplayResult
 
-EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
+EVENT_COLUMNS = ("at", "kind", "code", "n", "client_id", "detail")
 _CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at")
 _SUM_COLUMNS: Columns = {
     **{name: itemgetter(name) for name in ("cohort", "n_clients", "n_out")},
@@ -114,7 +114,7 @@ def rounds_why(
 
 
 def rounds_show(
-    which: Annotated[str, argument("The round's number, or the newest round", metavar="NUMBER|latest")],
+    which: Annotated[str, argument("The round's number, or the newest that ended", metavar="NUMBER|latest")],
     show_all: options.All = False,
     db: options.Db = None,
     federation: options.Federation = None,
@@ -180,14 +180,14 @@ def _check_round(which: str) -> None:
 
 
 async def _number(database: "Database", name: str, which: str) -> int:
-    from foltr.storage.rounds import latest_round
+    from foltr.storage.pages import latest_ended_round
 
     if which != "latest":
         return int(which)
-    row = await latest_round(database, name)
-    if row is None:
-        raise SettingsError(f"federation {name!r} has no round yet; see: foltr rounds why")
-    return row.number
+    number = await latest_ended_round(database, name)
+    if number is None:
+        raise SettingsError(f"no round of federation {name!r} has ended yet; see: foltr rounds why")
+    return number
 
 
 def _n_updates(row: "RoundHistoryRow", n_erased: int) -> str:
