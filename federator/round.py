@@ -311,8 +311,10 @@ class Round:
             return Reject(ReceiptCode.NOT_SELECTED, f"round {self.number} asked others")
         if self.terms is not None and not self.terms.is_turn_of(self.number, offer.client_id):
             return Reject(ReceiptCode.NOT_SELECTED, f"round {self.number} is not this client's turn")
-        if self.state is not RoundState.COLLECTING or now >= self.closes_at or self.full:
+        if self.state is not RoundState.COLLECTING or now >= self.closes_at:
             return Reject(ReceiptCode.LATE, f"round {self.number} no longer takes updates")
+        if self.full:
+            return Reject(ReceiptCode.LATE, f"round {self.number} is full: it has {self.n_clients} updates")
         staleness = self.base_version - offer.base_version
         if not 0 <= staleness <= (self.policy.staleness_limit if buffered else 0):
             return Reject(ReceiptCode.STALE, self._why_stale(offer.base_version))
