@@ -281,7 +281,7 @@ class Judge:
         row = self._tables.rounds[number]
         if row.reason == "unlearned":
             return  # a swap ended it, whenever that was
-        if "is full" in detail and self._n_arrived(process, number) > row.max_clients:
+        if "is full" in detail and self._n_clients_of(number) > row.max_clients:
             return  # since then a client of it may have been revoked, in the same batch
         # Since then updates of it may have been erased.
         n_taken = row.n_updates or len(self._tables.of_round(number))
@@ -291,10 +291,11 @@ class Judge:
                 "in time is not late", f"{self.clicks.made[update_id][0].client_id} in round {number}: {detail}"
             )
 
-    def _n_arrived(self, process: FederatorProcess, number: int) -> int:
-        """How many updates for a round have come to a process."""
-        of_round = [each for each in self._arrivals if self.clicks.made[each][0].round == number]
-        return sum(bool(self._arrivals_at(process, each)) for each in of_round)
+    def _n_clients_of(self, number: int) -> int:
+        """How many clients have sent to a round, or are in it."""
+        sent = [self.clicks.made[update_id][0] for update_id in self._arrivals]
+        of_round = {update.client_id for update in sent if update.round == number}
+        return len(of_round.union(row.client_id for row in self._tables.of_round(number)))
 
     def on_announced(self, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
         stored, row = self._tables.models.get(model.version), self._tables.rounds.get(round_.round)
