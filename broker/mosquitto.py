@@ -181,7 +181,7 @@ def write_config(settings: MosquittoSettings, *, force: bool = False) -> Path:
 
 
 def make_folders(settings: MosquittoSettings) -> None:
-    """Make the folders, those above them too; others may enter them, whatever the umask, as Mosquitto's user must.
+    """Make the folders, those above them too; others may enter them under any umask, because Mosquitto's user must.
 
     Raises:
         SettingsError: Mosquitto's user cannot enter the data directory.

@@ -67,7 +67,7 @@ def last_seen() -> ColumnElement[datetime]:
     return case((sent_at > clients.c.last_seen_at, sent_at), else_=clients.c.last_seen_at).label("last_seen_at")
 
 
-# As CLIENT_COLUMNS, for whoever reads the list.
+# As CLIENT_COLUMNS, for people.
 LISTED_COLUMNS = tuple(last_seen() if column is clients.c.last_seen_at else column for column in CLIENT_COLUMNS)
 
 

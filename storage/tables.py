@@ -206,7 +206,7 @@ rounds = Table(
     Column("state", Member(RoundState), nullable=False, comment=in_words(RoundState)),
     Column("base_version", Integer, nullable=False, comment="The model the round trains from"),
     Column("min_clients", Integer, nullable=False, comment="Fewer updates than this abandon the round"),
-    Column("max_clients", Integer, nullable=False, comment="The round takes no more updates than that"),
+    Column("max_clients", Integer, nullable=False, comment="The round takes at most so many updates"),
     Column("min_time_s", Float, nullable=False, comment="The round stays open at least this long, seconds"),
     Column("max_time_s", Float, nullable=False, comment="The round stays open at most this long, seconds"),
     Column("opened_at", UtcDateTime, nullable=False, comment="When it opened, UTC"),

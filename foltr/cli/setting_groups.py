@@ -87,7 +87,7 @@ class Rounds(Group):
     min_clients: Annotated[int, Option(unit="clients")] = Field(default=2, ge=1, le=10_000_000)
     """A round with fewer contributing clients makes no model."""
     max_clients: Annotated[int, Option(unit="clients")] = Field(default=100, ge=1, le=10_000_000)
-    """A round takes updates of no more clients than that."""
+    """A round takes updates of at most so many clients."""
     min_time_s: float = Field(default=10.0, ge=0, le=30 * 86_400)
     """No round ends before this age; from then on it ends as soon as min_clients have contributed."""
     max_time_s: float = Field(default=600.0, gt=0, le=30 * 86_400)

@@ -61,7 +61,7 @@ class Situation:
         broker: the broker's answer about the federator: ``there``, ``silent``, ``away``, ``unknown``, or
             ``unreachable``; None if it was not asked.
         broker_detail: since when it is silent, or why the broker was not reached.
-        connected: devices connected according to the broker, but for revoked ones.
+        connected: devices connected according to the broker, without revoked ones.
         revoked: clients whose enrolment was revoked.
     """
 

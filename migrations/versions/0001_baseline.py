@@ -602,7 +602,7 @@ def _create_tables() -> None:
         _column("state", sa.String(16), "collecting, checking, opening, aggregating, completed or abandoned"),
         _column("base_version", sa.Integer(), "The model the round trains from"),
         _column("min_clients", sa.Integer(), "Fewer updates than this abandon the round"),
-        _column("max_clients", sa.Integer(), "The round takes no more updates than that"),
+        _column("max_clients", sa.Integer(), "The round takes at most so many updates"),
         _column("min_time_s", sa.Float(), "The round stays open at least this long, seconds"),
         _column("max_time_s", sa.Float(), "The round stays open at most this long, seconds"),
         _column("opened_at", _moment, "When it opened, UTC"),

@@ -17,7 +17,7 @@ async def states(served):
 
 
 async def test_a_full_round_lasts_its_least_time_also_after_a_restart(serve, unsigned, restarted):
-    """Then it ends with what it has; whoever came too many hears so at once, and takes part in the next."""
+    """Then it ends with what it has; a device that comes too late hears so at once, and takes part in the next."""
     served = await serve(TWO)
     devices = [unsigned(name) for name in "abc"]
     await served.join(devices)
