@@ -43,6 +43,9 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines if line.strip()]
 
 
+_JOINS = "events WHERE kind = 'client_joined'"
+
+
 class Terminal:
     """Runs commands as they stand in the document, the lasting ones in the background.
 
@@ -87,12 +90,15 @@ class Terminal:
                 pytest.fail(f"nobody knows how to run: {shlex.join(words)}")
 
     def wait_for_devices(self) -> None:
-        """Each device takes part in so many rounds and ends; they need one another."""
+        """Each device takes part in so many rounds and ends; they need one another. The last lasts its least time."""
+        has_devices = bool(self._devices)
         while self._devices:
             device = self._devices.pop(0)
             output, _ = device.communicate(timeout=PATIENCE_S)
             assert device.returncode == 0, output
             assert "accepted" in output
+        if has_devices:
+            wait_until(lambda: self._count("updates JOIN rounds ON number = round WHERE state = 'collecting'") == 0)
 
     def close(self) -> list[int]:
         """The exit codes of what ran in the background, newest first."""
@@ -103,9 +109,9 @@ class Terminal:
     def _asks_to_be_forgotten(self, file: str) -> None:
         """A device that was enrolled anew joins with its new key, and asks; a model without it takes up to a day."""
         self.wait_for_devices()
-        n_before = self._n_joins()
+        n_before = self._count(_JOINS)
         device = start("client", "run", "--credentials", file, cwd=self._folder, FOLTR_DATASET="synthetic")
-        wait_until(lambda: self._n_joins() > n_before)
+        wait_until(lambda: self._count(_JOINS) > n_before)
         stop(device)
         asking = start("erasure", "request", "--credentials", file, cwd=self._folder)
         try:
@@ -113,9 +119,9 @@ class Terminal:
         finally:
             stop(asking)
 
-    def _n_joins(self) -> int:
+    def _count(self, rows: str) -> int:
         with contextlib.closing(sqlite3.connect(self._folder / "foltr.sqlite")) as db:
-            return db.execute("SELECT count(*) FROM events WHERE kind = 'client_joined'").fetchone()[0]
+            return db.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]  # noqa: S608 (the words of this test)
 
     def _finished(self, words, done) -> None:
         # Some of the guide's federation is off, and its status says so.
