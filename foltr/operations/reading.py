@@ -58,7 +58,7 @@ async def read_situation(database: Database, name: str) -> Situation:
         workers=await look_at_workers(database, name),
         lease=await find_lease(database, name),
         standbys=await list_standbys(database, name),
-        revoked=frozenset(await list_revoked(database, name)),
+        revoked=await list_revoked(database, name),
     )
 
 

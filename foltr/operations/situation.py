@@ -87,7 +87,7 @@ class Situation:
     broker: BrokerSays | None = None
     broker_detail: str = ""
     connected: list[str] = field(default_factory=list)
-    revoked: frozenset[str] = frozenset()
+    revoked: list[str] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -171,7 +171,7 @@ class Situation:
             return self
         if heard.unreachable is not None:
             return replace(self, broker="unreachable", broker_detail=heard.unreachable)
-        status, connected = heard.status, [name for name in heard.devices if name not in self.revoked]
+        status, connected = heard.status, sorted(set(heard.devices).difference(self.revoked))
         if status is None:
             return replace(self, broker="unknown", connected=connected)
         if not status.online:

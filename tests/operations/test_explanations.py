@@ -135,7 +135,7 @@ def test_a_federator_that_may_be_dead_is_not_taken_for_devices_that_do_not_come(
 
 def test_a_revoked_device_does_not_count_as_waiting():
     """A broker may still retain that it is online; nobody will answer it."""
-    found = standing(40, revoked=frozenset(devices(1))).with_received(ReceivedStatus(None, devices(1, 2)))
+    found = standing(40, revoked=devices(1)).with_received(ReceivedStatus(None, devices(1, 2)))
     assert found.connected == devices(2)
     assert " device-2 is connected and waits for it." in explain(found)[0]
 
