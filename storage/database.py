@@ -63,7 +63,7 @@ class Database:
         self.process = process
         parsed = read_url(url) if isinstance(url, str) else url
         self.dialect = parsed.get_backend_name()
-        self.location, self._file = in_words(parsed), parsed.database
+        self.location, self.path = in_words(parsed), parsed.database
         self._idle_timeout_s = idle_timeout_s
         self.engine = create_engine(parsed, idle_timeout_s=idle_timeout_s, process=process)
         self._writer = self.engine.execution_options(**{WRITES: True})
@@ -309,7 +309,7 @@ class Database:
         if isinstance(error, UnavailableError):
             return error
         if self.dialect == "sqlite":
-            name_full_disk(error.orig or error if isinstance(error, DBAPIError) else error, self._file)
+            name_full_disk(error.orig or error if isinstance(error, DBAPIError) else error, self.path)
         return UnavailableError(f"{self.location} cannot be used: {_cause_of(error)}. {self._advice(error)}")
 
     def _advice(self, error: Exception) -> str:
@@ -344,7 +344,7 @@ class _InThread(Database):
 
     def __init__(self, database: Database, thread: SqliteThread) -> None:
         self.keys, self.dialect, self.location = database.keys, database.dialect, database.location
-        self._file = database._file
+        self.path = database.path
         self._begin_in_thread = partial(thread.begin, unavailable=self.unavailable)
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
