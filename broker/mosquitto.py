@@ -27,7 +27,7 @@ from foltr.broker.broker_records import (
     SERVER_KEY_NAME,
     Mode,
 )
-from foltr.broker.files import Owner, owner_named
+from foltr.broker.files import Owner, owner_named, replace_file
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.core.user_files import FileKind, read_file
@@ -171,16 +171,28 @@ def write_config(settings: MosquittoSettings, *, force: bool = False) -> Path:
     path = settings.folder / CONFIG_NAME
     try:
         refuse_to_replace(path, text, force=force)
-        settings.folder.mkdir(parents=True, exist_ok=True)
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
-        if os.geteuid() == 0:
-            _hand_over(settings)
-        path.write_text(text, encoding="utf-8")
+        make_folders(settings)
+        replace_file(path, text, mode=0o644)
     except OSError as error:
         raise UnavailableError(
             f"{error.filename or path}: {error.strerror or error}. Choose a directory you can write to with --out."
         ) from error
     return path
+
+
+def make_folders(settings: MosquittoSettings) -> None:
+    """Make the folders, those above them too; others may enter them under any umask, because Mosquitto's user must.
+
+    Raises:
+        SettingsError: Mosquitto's user cannot enter the data directory.
+        OSError: one cannot be made.
+    """
+    for folder in (settings.folder, settings.data_dir):
+        for each in reversed([above for above in (folder, *folder.parents) if not above.exists()]):
+            each.mkdir()
+            each.chmod(0o755)
+    if os.geteuid() == 0:
+        _hand_over(settings)
 
 
 def refuse_to_replace(path: Path, text: str, *, force: bool) -> None:

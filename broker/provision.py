@@ -32,7 +32,7 @@ from foltr.broker.broker_records import (
 )
 from foltr.broker.certificates import KeyPair, create_authority, is_key_pair, is_still_valid, issue_server
 from foltr.broker.files import Owner, replace_file
-from foltr.broker.mosquitto import MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
+from foltr.broker.mosquitto import MosquittoSettings, make_folders, mosquitto_config, refuse_to_replace, write_config
 from foltr.broker.revocations import write_revocations
 from foltr.broker.subscription_plugin import put_plugin
 from foltr.broker.users import SERVICES, provision_service
@@ -85,7 +85,7 @@ def provision_broker(
     try:
         refuse_to_replace(folder / CONFIG_NAME, mosquitto_config(settings), force=force)
         refuse_to_replace(folder / ACL_NAME, acl, force=force)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(settings)
         _own_folder(operator_dir)
         authority = _authority(folder, operator_dir, federation)
         _write_server_certificate(folder, authority, hosts, owner)

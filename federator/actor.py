@@ -205,7 +205,7 @@ class FederationActor:
             await self._serve(self.intake.take(BATCH_LIMIT, most_slow=self._erasure_pace.batch_size), now)
         current = self.state.round
         if current is not None and self.state.is_due(now):
-            if current.state is RoundState.COLLECTING and not current.full:
+            if current.state is RoundState.COLLECTING:
                 in_time = min(now, math.nextafter(current.closes_at, -math.inf))
                 await self._serve_waiting(in_time, most_slow=self._erasure_pace.batch_size)
             await self._end_round(now)
@@ -361,7 +361,7 @@ class FederationActor:
                 self.rounds.announce()
             elif decisions.deadline is not None:
                 self.rounds.announce()
-            if self.state.round is not None and self.state.round.full:
+            if self.state.round is not None and self.state.round.full and self.state.is_due(now):
                 # At once: the next message, in this batch or the one after, belongs to the next round.
                 await self._end_round(now)
             if not backlog.messages:

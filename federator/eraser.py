@@ -187,7 +187,7 @@ class Eraser:
         )
 
     async def _finish(self, row: ErasureRow) -> ErasureRow:
-        client_id = row.client_id
+        client_id, is_first = row.client_id, row.state is ErasureState.ERASED
         destroyed = client_id is not None and await self._destroy_key(client_id, row)
         if row.state is ErasureState.ERASED:
             # Report only what was destroyed here: a key that was not found may be in another folder.
@@ -196,7 +196,8 @@ class Eraser:
         if row.state is ErasureState.ERASED:
             now = to_datetime(self._clock.now())
             row = await self._store.complete_erasure(row.pseudonym, now, self._sign)
-        log.info("client_erased", pseudonym=row.pseudonym, n_updates=row.n_updates, n_rounds=row.n_rounds)
+        if is_first:
+            log.info("client_erased", pseudonym=row.pseudonym, n_updates=row.n_updates, n_rounds=row.n_rounds)
         self._purge_due = True
         await self._heads.publish()
         if client_id is not None:

@@ -29,7 +29,7 @@ class PacePolicy:
     """A target of updates per round, and the bounds of the period to reach it.
 
     Args:
-        updates_per_round: a round ends at once with so many.
+        updates_per_round: a round ends with so many.
         shortest_s, longest_s: of a period.
     """
 

@@ -107,7 +107,7 @@ class FederationPlan:
         if self.pace is not None and self.pace.updates_per_round != policy.max_clients:
             raise SettingsError(
                 f"updates_per_round: {self.pace.updates_per_round} is not max_clients ({policy.max_clients}), with "
-                "which a round ends at once; leave max_clients out"
+                "which a round ends; leave max_clients out"
             )
 
     @cached_property

@@ -1,15 +1,18 @@
 """The round's state machine: everything that decides whether an update counts and when a round ends.
 
-Theory of operation. A round collects updates of one base model from distinct clients. It stops collecting
+Theory of operation. A round collects updates of one base model from at most ``max_clients`` distinct clients. It stops
+collecting
 
-* at once when ``max_clients`` have contributed (nobody else could),
-* after ``min_time_s`` as soon as ``min_clients`` have,
+* once ``min_clients`` have contributed, but not before ``min_time_s``,
 * and in any case at its deadline, ``max_time_s`` after it opened (or as the operator ordered).
+
+No round is shorter than ``min_time_s``: a small federation would otherwise make rounds as fast as its devices answer. A
+round with a target (``fills``) ends before its deadline only with ``max_clients``.
 
 Two policies share this. With ``deadline`` an update counts only in the round it was made for, and only on that round's
 base model; the round may ask a random selection of the clients. With ``buffered`` (FedBuff; Nguyen et al. 2022,
-Algorithm 1) a round is one filling of the buffer: ``max_clients`` updates, made for this round or an earlier one, on a
-base model at most ``staleness_limit`` versions old, each weighted by its staleness.
+Algorithm 1) a round is one filling of the buffer: its updates were made for this round or an earlier one, on a base
+model at most ``staleness_limit`` versions old, and each is weighted by its staleness.
 
 A round with a secure sum (`foltr.federator.summing`) goes from collecting to ``checking``, while helpers say which
 clients they take out, then to ``opening``, once the sets are stored whose sums helpers should open. A client can leave
@@ -112,6 +115,7 @@ class RoundPolicy:
         staleness_exponent: with ``buffered``, an update of staleness s weighs (1 + s) ** -staleness_exponent; 0.5 is
             FedBuff's (Nguyen et al. 2022, Section 4).
         rule: how its updates become one; it decides only after the round has ended.
+        fills: whether it ends before its deadline only with ``max_clients``, its target.
     """
 
     min_clients: int = 1
@@ -123,6 +127,7 @@ class RoundPolicy:
     staleness_limit: int = 0
     staleness_exponent: float = 0.5
     rule: RuleSpec = MEAN
+    fills: bool = False
 
     @property
     def n_wanted(self) -> int | None:
@@ -306,8 +311,10 @@ class Round:
             return Reject(ReceiptCode.NOT_SELECTED, f"round {self.number} asked others")
         if self.terms is not None and not self.terms.is_turn_of(self.number, offer.client_id):
             return Reject(ReceiptCode.NOT_SELECTED, f"round {self.number} is not this client's turn")
-        if self.state is not RoundState.COLLECTING or now >= self.closes_at or self.full:
+        if self.state is not RoundState.COLLECTING or now >= self.closes_at:
             return Reject(ReceiptCode.LATE, f"round {self.number} no longer takes updates")
+        if self.full:
+            return Reject(ReceiptCode.LATE, f"round {self.number} is full: it has {self.n_clients} updates")
         staleness = self.base_version - offer.base_version
         if not 0 <= staleness <= (self.policy.staleness_limit if buffered else 0):
             return Reject(ReceiptCode.STALE, self._why_stale(offer.base_version))
@@ -373,24 +380,22 @@ class Round:
         """What is due at ``now``; None while the round goes on collecting."""
         if self.state is RoundState.AGGREGATING:
             return Aggregate()
-        if self.state is not RoundState.COLLECTING:
+        if self.state is not RoundState.COLLECTING or now < self.wake_at():
             return None
         n_clients = self.n_clients
-        quorum = n_clients >= self.policy.min_clients
-        if self.full or (quorum and now >= min(self.opened_at + self.policy.min_time_s, self.closes_at)):
+        if n_clients >= self.policy.min_clients:
             return Aggregate()
-        if now >= self.closes_at:
-            return Abandon(AbandonReason.TOO_FEW_CLIENTS if n_clients else AbandonReason.NO_UPDATES)
-        return None
+        return Abandon(AbandonReason.TOO_FEW_CLIENTS if n_clients else AbandonReason.NO_UPDATES)
 
     def wake_at(self) -> float:
         """When `next_step` may change without a message."""
         if self.state in ASKING_HELPERS:
             return math.inf
-        if self.state is not RoundState.COLLECTING or self.full:
+        if self.state is not RoundState.COLLECTING:
             return self.opened_at
-        quorum = self.n_clients >= self.policy.min_clients
-        return min(self.opened_at + self.policy.min_time_s, self.closes_at) if quorum else self.closes_at
+        enough = self.policy.max_clients if self.policy.fills else self.policy.min_clients
+        is_enough = self.n_clients >= enough
+        return min(self.opened_at + self.policy.min_time_s, self.closes_at) if is_enough else self.closes_at
 
     def stop_collecting(self) -> None:
         self.move(RoundEvent.QUORUM_REACHED if self.terms is None else RoundEvent.TICKETS_COLLECTED)

@@ -90,6 +90,7 @@ def _policy_of(row: RoundRow) -> RoundPolicy:
         staleness_limit=row.staleness_limit,
         staleness_exponent=row.staleness_exponent,
         rule=stored_rule(row),
+        fills=row.period_s is not None,
     )
 
 

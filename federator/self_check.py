@@ -5,7 +5,6 @@ the federation has them (`foltr.operations.verdict`).
 """
 
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,7 +24,7 @@ LOW_BYTES: Final = 2**30
 LOW_SHARE: Final = 0.05
 _SHOWN_CLIENTS: Final = 20
 # A connection that is renewed at once is not worth an alarm.
-_OUTAGE_S: Final = 3.0
+_OUTAGE: Final = timedelta(seconds=3)
 
 
 class SelfCheck:
@@ -56,30 +55,28 @@ class SelfCheck:
         self._ahead_s, self._undelivered = ahead_s, undelivered
         self._awaited_helpers, self._keyless = awaited_helpers, keyless
         self._since: dict[tuple[Reason, str], datetime] = {}
-        self._down_at: float | None = None
+        self._down_at: datetime | None = None
         self._expiries: tuple[BrokerAddress, list[tuple[str, datetime]]] | None = None
 
     def __call__(self) -> list[Finding]:
         """Return what is wrong now, each with the moment at which this process found it first."""
         now = self._now()
-        found = [*self._broker(), *self._clock(), *self._disks(), *self._certificates(now), *self._rounds()]
+        found = [*self._broker(now), *self._clock(), *self._disks(), *self._certificates(now), *self._rounds()]
         self._since = {(each.reason, each.culprit): self._since.get((each.reason, each.culprit), now) for each in found}
         return [replace(each, since=self._since[each.reason, each.culprit]) for each in found]
 
-    def _broker(self) -> Iterator[Finding]:
+    def _broker(self, now: datetime) -> Iterator[Finding]:
         link = self._link()
         if link.connected:
             self._down_at = None
             return
-        now = time.monotonic()
         if self._down_at is None:
             self._down_at = now
-        if now - self._down_at >= _OUTAGE_S:
+        if now - self._down_at >= _OUTAGE:
             # Without the seconds that the outage has lasted, or each second would be another finding.
-            began_at = self._now() - timedelta(seconds=now - self._down_at)
             cause = link.cause
             why = "no connection" if cause is None else f"{cause.failure_kind}: {cause.in_words.rstrip('.')}"
-            yield Finding(Reason.BROKER_UNREACHABLE, f"Since {began_at:%H:%M:%S} UTC {why}.", str(link.address))
+            yield Finding(Reason.BROKER_UNREACHABLE, f"Since {self._down_at:%H:%M:%S} UTC {why}.", str(link.address))
 
     def _clock(self) -> Iterator[Finding]:
         ahead_s = self._ahead_s()

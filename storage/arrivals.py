@@ -302,13 +302,14 @@ def _change_client(**values: Any) -> Update:
         update(clients)
         .where(clients.c.federation == bindparam("of_federation"), clients.c.client_id == bindparam("of_client"))
         .where(is_client())
-        .values(last_seen_at=bindparam("at", type_=clients.c.last_seen_at.type), **values)
+        .values(**values)
     )
 
 
 _CLIENT = key_of(bindparam("of_federation"), bindparam("of_client"), is_client())
 _INSERT_UPDATES = Prepared(insert(updates).inline().values(federation=bindparam("of_federation"), client=_CLIENT))
 _SEQUENCE: BindParameter[int] = bindparam("with_sequence")
+_SEEN = {"last_seen_at": bindparam("at", type_=clients.c.last_seen_at.type)}
 _LEFT_AT = bindparam("at", type_=clients.c.left_at.type)
 _GONE = {
     "membership": Membership.LEFT,
@@ -316,9 +317,10 @@ _GONE = {
     "left_at": case((clients.c.membership == Membership.LEFT, clients.c.left_at), else_=_LEFT_AT),
 }
 _STATUS = {
-    "online": _change_client(online=True, status_sequence=_SEQUENCE),
-    "offline": _change_client(online=False, status_sequence=_SEQUENCE),
-    "left": _change_client(**_GONE, membership_sequence=_SEQUENCE),
+    "online": _change_client(**_SEEN, online=True, status_sequence=_SEQUENCE),
+    "offline": _change_client(**_SEEN, online=False, status_sequence=_SEQUENCE),
+    "left": _change_client(**_SEEN, **_GONE, membership_sequence=_SEQUENCE),
+    # By its operator: nobody has seen the client.
     "revoked": _change_client(**_GONE, revoked_at=bindparam("at", type_=clients.c.revoked_at.type)),
 }
 

@@ -7,12 +7,12 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, Table, select
+from sqlalchemy import ColumnElement, ScalarSelect, Select, Table, case, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.core.protocol.states import Membership
 from foltr.storage.database import insert_into
-from foltr.storage.tables import clients
+from foltr.storage.tables import clients, updates
 
 # Only rows use the key, no other code.
 CLIENT_COLUMNS = tuple(column for column in clients.columns if column is not clients.c.id)
@@ -50,6 +50,25 @@ def is_not_forgotten() -> ColumnElement[bool]:
 def select_clients(name: str) -> Select[Any]:
     """Select all clients that ever joined and were not forgotten, as `foltr.storage.records.ClientRow`."""
     return select(*CLIENT_COLUMNS).where(clients.c.federation == name, is_client())
+
+
+def select_listed(name: str) -> Select[Any]:
+    """Select as `select_clients`, with `last_seen`."""
+    return select(*LISTED_COLUMNS).where(clients.c.federation == name, is_client())
+
+
+def last_seen() -> ColumnElement[datetime]:
+    """Make the column of when a client was last heard from: also by its newest update that counts.
+
+    Only lists have it: it costs a look at one row for each client.
+    """
+    newest = select(updates.c.received_at).where(updates.c.client == clients.c.id, updates.c.covers_after.is_not(None))
+    sent_at = newest.order_by(updates.c.covers_after.desc()).limit(1).correlate(clients).scalar_subquery()
+    return case((sent_at > clients.c.last_seen_at, sent_at), else_=clients.c.last_seen_at).label("last_seen_at")
+
+
+# As CLIENT_COLUMNS, for people.
+LISTED_COLUMNS = tuple(last_seen() if column is clients.c.last_seen_at else column for column in CLIENT_COLUMNS)
 
 
 async def find_keys(

@@ -18,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from foltr.core.errors import UnavailableError
-from foltr.storage.engines import IDLE_TIMEOUT_S, REBUILDS, WRITES, create_engine
+from foltr.storage.engines import DISK_FULL, IDLE_TIMEOUT_S, REBUILDS, WRITES, create_engine, name_full_disk
 from foltr.storage.keys import KeyStore
 from foltr.storage.rewriting import rewrite_postgres, rewrite_sqlite
 from foltr.storage.sqlite_thread import SqliteThread
@@ -63,7 +63,7 @@ class Database:
         self.process = process
         parsed = read_url(url) if isinstance(url, str) else url
         self.dialect = parsed.get_backend_name()
-        self.location = in_words(parsed)
+        self.location, self.path = in_words(parsed), parsed.database
         self._idle_timeout_s = idle_timeout_s
         self.engine = create_engine(parsed, idle_timeout_s=idle_timeout_s, process=process)
         self._writer = self.engine.execution_options(**{WRITES: True})
@@ -308,12 +308,14 @@ class Database:
         """Return a one-line error: which database failed, why, and what to do, without the statement and its values."""
         if isinstance(error, UnavailableError):
             return error
+        if self.dialect == "sqlite":
+            name_full_disk(error.orig or error if isinstance(error, DBAPIError) else error, self.path)
         return UnavailableError(f"{self.location} cannot be used: {_cause_of(error)}. {self._advice(error)}")
 
     def _advice(self, error: Exception) -> str:
         if self.dialect == "sqlite":
-            if _sqlite_code(error) == sqlite3.SQLITE_FULL:
-                return "Free space on its disk"
+            if _cause_of(error).startswith(DISK_FULL):
+                return "Free space there"
             if is_transient(error):
                 return "Another process holds its write lock: stop that process"
             return "Check that the folder in db_url exists, may be written to, and that the file is SQLite's"
@@ -342,6 +344,7 @@ class _InThread(Database):
 
     def __init__(self, database: Database, thread: SqliteThread) -> None:
         self.keys, self.dialect, self.location = database.keys, database.dialect, database.location
+        self.path = database.path
         self._begin_in_thread = partial(thread.begin, unavailable=self.unavailable)
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:

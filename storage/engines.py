@@ -3,9 +3,13 @@
 Every wait is bounded: connecting, waiting for a lock, a statement, a connection of the pool.
 """
 
+import shutil
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, event
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, event
 from sqlalchemy import create_engine as create_sync_engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -22,6 +26,9 @@ IDLE_TIMEOUT_S: Final = 2 * STATEMENT_TIMEOUT_S
 
 WRITES, REBUILDS = "foltr_writes", "foltr_rebuilds"
 """Options of an engine: its transactions write; they change the schema (see `Database.schema_transaction`)."""
+DISK_FULL: Final = "disk full at"
+"""With which the text of an error begins that a full disk caused; the folder follows."""
+_NO_ROOM_BYTES: Final = 2**20
 # No isolation level: the event below begins transactions, and sqlite3 must not.
 _SQLITE_OPTIONS: Final = {"isolation_level": None, "timeout": BUSY_TIMEOUT_S}
 
@@ -73,6 +80,7 @@ def create_engine(
     if is_sqlite:
         event.listen(engine.sync_engine, "connect", _prepare_sqlite)
         event.listen(engine.sync_engine, "begin", _begin_sqlite)
+        event.listen(engine.sync_engine, "handle_error", _name_full_disk)
     return engine
 
 
@@ -81,6 +89,24 @@ def create_sqlite_engine(url: URL) -> Engine:
     engine = create_sync_engine(url.set(drivername="sqlite"), connect_args=dict(_SQLITE_OPTIONS))
     event.listen(engine, "connect", _prepare_sqlite)
     return engine
+
+
+def name_full_disk(error: BaseException, file: str | None) -> None:
+    """Make an error of SQLite that a full disk caused say so, and where; SQLite has several texts for it."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if not file or code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
+        return
+    folder = Path(file).absolute().parent
+    is_full = code == sqlite3.SQLITE_FULL
+    with suppress(OSError):
+        is_full = is_full or shutil.disk_usage(folder).free < _NO_ROOM_BYTES
+    if is_full:
+        error.args = (f"{DISK_FULL} {folder}",)
+
+
+def _name_full_disk(context: ExceptionContext) -> None:
+    if context.engine is not None:
+        name_full_disk(context.original_exception, context.engine.url.database)
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -20,6 +20,7 @@ from foltr.storage.arrivals import find_stored, store_updates
 from foltr.storage.cipher import encrypt_bodies
 from foltr.storage.clients import is_client, select_clients
 from foltr.storage.database import Database, fetch_all, fetch_one
+from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.erasure_tables import erasures
 from foltr.storage.events import store_events
 from foltr.storage.federations import writer_transaction
@@ -71,8 +72,11 @@ async def take_updates(
         if held is None or held.takes_updates is not TakesUpdates.WORKERS:
             return IngestNotAllowed(TakesUpdates.WRITER if held is None else held.takes_updates)
         opened = await fetch_one(connection, RoundRow, select(rounds).where(rounds.c.federation == name, IS_OPEN))
-        if opened is None or opened.state is not RoundState.COLLECTING or held.n_collected >= opened.max_clients:
+        if opened is None or opened.state is not RoundState.COLLECTING:
             return IngestNotAllowed(held.takes_updates)
+        ends = may_end_at(opened.opened_at, opened.min_time_s, opened.closes_at)
+        if held.n_collected >= opened.max_clients and held.now >= ends[0]:
+            return IngestNotAllowed(held.takes_updates)  # its leader is about to end it
         ground = await _ground(connection, db.keys, name, held, opened, asked, known)
         taken = decide(ground)
         if taken.n_answers == 0:
@@ -91,7 +95,6 @@ async def take_updates(
             await store_worker(connection, name, worker_id, taken.arrived_before)
         failpoint(Failpoint.IN_INGEST_TRANSACTION)
     failpoint(Failpoint.INGEST_COMMITTED)
-    ends = may_end_at(opened.opened_at, opened.min_time_s, opened.closes_at)
     return Ingested(held.writer_epoch, held.n_answers + 1, n_collected, ends)
 
 
@@ -119,6 +122,7 @@ _HOLD = (
         ingestion.c.n_collected,
         ingestion.c.evaluation,
         federations.c.n_deletions,
+        DatabaseNow().label("now"),
     )
     .join_from(federations, ingestion, ingestion.c.federation == federations.c.name)
     .where(federations.c.name == bindparam("of_federation"))

@@ -16,7 +16,7 @@ from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import JobState, Membership, RoundState, Strategy
 from foltr.storage.activity import REFUSALS, refusals_by_sender
-from foltr.storage.clients import CLIENT_COLUMNS, is_client, is_not_forgotten, key_of
+from foltr.storage.clients import LISTED_COLUMNS, is_client, is_not_forgotten, key_of
 from foltr.storage.database import Database
 from foltr.storage.erasure.audit_log import read_entry
 from foltr.storage.erasure.erasures import find_erasure
@@ -181,7 +181,7 @@ async def page_clients(
     numbers = newest.subquery()
     of_round = and_(updates.c.federation == name, updates.c.round == numbers.c.number, updates.c.client == clients.c.id)
     contributed = select(func.count()).select_from(numbers.join(updates, of_round)).correlate(clients)
-    page = select(*CLIENT_COLUMNS, contributed.scalar_subquery().label("n_contributions")).where(*sought)
+    page = select(*LISTED_COLUMNS, contributed.scalar_subquery().label("n_contributions")).where(*sought)
     rows: list[dict[str, Any]] = await db.fetch_all(dict, page.order_by(clients.c.client_id).limit(limit))
     return [
         ClientLine(

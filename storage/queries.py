@@ -11,7 +11,7 @@ from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.states import Membership
 from foltr.storage.aggregation_tables import round_aggregations, update_fates
 from foltr.storage.body_tables import update_bodies
-from foltr.storage.clients import key_of, select_clients, select_named
+from foltr.storage.clients import key_of, select_clients, select_listed, select_named
 from foltr.storage.database import Database, fetch_all
 from foltr.storage.history_records import ClientHistoryRow, ProposalRow, RoundAggregationRow, RoundHistoryRow
 from foltr.storage.keys import KeyStore
@@ -77,6 +77,13 @@ async def list_quarantined(db: Database, name: str) -> list[ClientRow]:
     )
 
 
+async def list_revoked(db: Database, name: str) -> list[str]:
+    """List the names of clients whose enrolment was revoked."""
+    async with db.reading() as connection:
+        revoked = select(clients.c.client_id).where(clients.c.federation == name, clients.c.revoked_at.is_not(None))
+        return list(await connection.scalars(revoked))
+
+
 async def list_proposals(db: Database, name: str) -> list[ProposalRow]:
     """List the clients proposed for quarantine since the operator last decided on them, by identity."""
 
@@ -127,13 +134,13 @@ async def started_at(db: Database, name: str) -> datetime | None:
 
 async def list_clients(db: Database, name: str, limit: int = 1000, *, after: str = "") -> list[ClientRow]:
     """List the clients that ever joined, or those that follow the name ``after``, by identity."""
-    found = select_clients(name).where(clients.c.client_id > after)
+    found = select_listed(name).where(clients.c.client_id > after)
     return await db.fetch_all(ClientRow, found.order_by(clients.c.client_id).limit(limit))
 
 
 async def get_client(db: Database, name: str, client_id: str) -> ClientRow | None:
     """Find one client; None if it never joined."""
-    return await db.fetch_one(ClientRow, select_clients(name).where(clients.c.client_id == client_id))
+    return await db.fetch_one(ClientRow, select_listed(name).where(clients.c.client_id == client_id))
 
 
 async def list_contributions(

@@ -19,7 +19,7 @@ GOOD_NDCG = 0.6
 
 def try_out(compose: Path) -> Iterator[str]:
     """Yield lines that describe the results. Raises StackError for a wrong one."""
-    # A full round ends at once: twenty devices made seven rounds a second and left no processor for checks.
+    # With no least time twenty devices made seven rounds a second and left no processor for checks.
     stack = Stack(compose, PROJECT / "docker/compose.yaml", TRIAL, {"FOLTR_MIN_TIME_S": "1"})
     stack.remove()
     try:

@@ -113,15 +113,11 @@ class FederationState:
         )
 
     def _round_policy(self) -> RoundPolicy:
-        """The policy of the next round: as planned, with the deadline that the devices' pace requires.
-
-        With a target a round is not over before the target is reached, or the deadline.
-        """
+        """The policy of the next round: as planned, with the target and the deadline of the devices' pace."""
         policy = self.plan.policy
         if self.pace is None:
             return policy
-        deadline_s = self.pace.deadline_s
-        return replace(policy, min_time_s=deadline_s, max_time_s=deadline_s)
+        return replace(policy, max_time_s=self.pace.deadline_s, fills=True)
 
     # --- the pace -----------------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ _POLL_S = 0.2
 # Without a terminal, progress lines are at least this far apart.
 _LINE_S = 1.5
 # A round waits this long for stragglers once four of five clients have sent, and at most that long in all.
-_MIN_TIME_S, _MAX_TIME_S = 2.0, 20.0
+_MIN_TIME_S, _MAX_TIME_S = 1.0, 20.0
 
 
 @takes_settings(KEYS)

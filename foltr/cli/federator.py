@@ -218,7 +218,7 @@ async def _serve(settings: Settings) -> None:
 
 
 def _with_target(rounds: Rounds) -> Rounds:
-    """Apply the target of updates, if set: a round ends at once when it is reached.
+    """Apply the target of updates, if set: a round ends when it is reached.
 
     Raises:
         SettingsError: max_clients differs from the target, or min_clients exceeds it.
@@ -228,7 +228,7 @@ def _with_target(rounds: Rounds) -> Rounds:
         return rounds
     if "max_clients" in rounds.model_fields_set and rounds.max_clients != target:
         raise SettingsError(
-            f"max_clients: {rounds.max_clients}, but a round ends at once with updates_per_round ({target}); "
+            f"max_clients: {rounds.max_clients}, but a round ends with updates_per_round ({target}); "
             "leave max_clients out"
         )
     if target < rounds.min_clients:

@@ -60,8 +60,14 @@ def main() -> None:
         # The user named this file. Commands cannot check beforehand every file that a setting names.
         if error.filename is None and error.errno not in _FULL:
             raise
-        place = "" if error.filename is None else f"{error.filename}: "
-        _print_error(f"error: {place}{error.strerror}. Name another file, or make this one usable, and run it again")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            place = "" if error.filename is None else f" at {error.filename}"
+            _print_error(f"error: disk full{place}. Free space there, and run it again")
+        else:
+            place = "" if error.filename is None else f"{error.filename}: "
+            _print_error(
+                f"error: {place}{error.strerror}. Name another file, or make this one usable, and run it again"
+            )
         sys.exit(EXIT_SETTINGS)
     except ModuleNotFoundError as error:
         extra = extra_of(error.name or "")

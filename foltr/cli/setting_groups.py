@@ -87,13 +87,13 @@ class Rounds(Group):
     min_clients: Annotated[int, Option(unit="clients")] = Field(default=2, ge=1, le=10_000_000)
     """A round with fewer contributing clients makes no model."""
     max_clients: Annotated[int, Option(unit="clients")] = Field(default=100, ge=1, le=10_000_000)
-    """A round ends at once with so many contributing clients."""
+    """A round takes updates of at most so many clients."""
     min_time_s: float = Field(default=10.0, ge=0, le=30 * 86_400)
-    """From this age on a round ends as soon as min_clients have contributed."""
+    """No round ends before this age; from then on it ends as soon as min_clients have contributed."""
     max_time_s: float = Field(default=600.0, gt=0, le=30 * 86_400)
     """The deadline of a round, from its opening."""
     pacing: Pacing = Pacing.DEADLINE
-    """deadline: an update counts in its round. buffered: a model from every max_clients updates."""
+    """deadline: an update counts in its round. buffered: it may count in a later one."""
     over_selection: Annotated[float | None, Option(unit="share")] = Field(default=None, ge=0, le=100)
     """Deadline: ask max_clients * (1 + this) random clients; unset asks all."""
     staleness_limit: Annotated[int, Option(unit="model versions")] = Field(default=10, ge=0, le=100_000)

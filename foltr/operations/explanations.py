@@ -164,7 +164,7 @@ def _collected(situation: Situation, row: RoundRow) -> str:
 
 
 def _ends(situation: Situation, row: RoundRow) -> str:
-    n, overdue = len(situation.contributed), situation.overdue_s
+    missing, overdue = row.min_clients - len(situation.contributed), situation.overdue_s
     if situation.federator == "stopped" and overdue is not None:
         return (
             f"It should have ended {duration(overdue)} ago and is still open: its federator is not running, or cannot "
@@ -174,26 +174,19 @@ def _ends(situation: Situation, row: RoundRow) -> str:
         return "It is due and about to end."
     left = duration(-_seconds(row.closes_at, situation.at))
     until_min = row.min_time_s - _seconds(row.opened_at, situation.at)
-    if n >= row.min_clients:
-        return f"It has enough updates and ends in {duration(until_min)}, or at once with {row.max_clients}."
-    if row.period_s is not None:
-        has = "has" if row.min_clients - n == 1 else "have"
-        return (
-            f"It ends at once with {row.max_clients}, else in {left}: with a model if {row.min_clients - n} more {has} "
-            "contributed by then."
-        )
+    if situation.is_enough:
+        return f"It has enough updates and ends in {duration(until_min)}."
     from_then = "" if until_min <= 0 else f" (in {duration(until_min)} at the earliest)"
-    at_once = f"at once with {row.max_clients}, " if row.max_clients > row.min_clients else ""
-    missing = row.min_clients - n
+    have = f"{missing} more {'has' if missing == 1 else 'have'} contributed"
+    if row.period_s is not None:
+        model = f": with a model if {have} by then" if missing > 0 else ", with a model"
+        return f"It ends with {row.max_clients} updates{from_then}, else in {left}{model}."
     buffered = (
         f" Updates count that were made on one of the last {row.staleness_limit + 1} models."
         if row.pacing is Pacing.BUFFERED
         else ""
     )
-    return (
-        f"It ends {at_once}as soon as {missing} more {'has' if missing == 1 else 'have'} contributed{from_then}, and "
-        f"at the latest in {left}, then without a model.{buffered}"
-    )
+    return f"It ends as soon as {have}{from_then}, and at the latest in {left}, then without a model.{buffered}"
 
 
 def _taken_by(situation: Situation) -> list[str]:

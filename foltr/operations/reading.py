@@ -20,6 +20,7 @@ from foltr.storage.queries import (
     last_activity,
     list_events,
     list_quarantined,
+    list_revoked,
     online_members,
     started_at,
 )
@@ -58,6 +59,7 @@ async def read_situation(database: Database, name: str) -> Situation:
         workers=await look_at_workers(database, name),
         lease=lease,
         standbys=await list_standbys(database, name),
+        revoked=await list_revoked(database, name),
     )
 
 

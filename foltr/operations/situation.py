@@ -61,7 +61,8 @@ class Situation:
         broker: the broker's answer about the federator: ``there``, ``silent``, ``away``, ``unknown``, or
             ``unreachable``; None if it was not asked.
         broker_detail: since when it is silent, or why the broker was not reached.
-        connected: devices connected according to the broker.
+        connected: devices connected according to the broker, without revoked ones.
+        revoked: clients whose enrolment was revoked.
     """
 
     at: datetime
@@ -86,6 +87,7 @@ class Situation:
     broker: BrokerSays | None = None
     broker_detail: str = ""
     connected: list[str] = field(default_factory=list)
+    revoked: list[str] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -105,16 +107,21 @@ class Situation:
     @property
     def overdue_s(self) -> float | None:
         """Seconds since the round should have ended. None while it is in time, or if none is open."""
-        row, n = self.round, len(self.contributed)
+        row = self.round
         if row is None or row.state is not RoundState.COLLECTING:
             return None
-        age = (self.at - row.opened_at).total_seconds()
-        past = [(self.at - row.closes_at).total_seconds()]
-        if n >= row.min_clients:
-            past.append(age - row.min_time_s)
-        if n >= row.max_clients:
-            past.append(self.silence_s)
-        return None if max(past) < 0 else max(past)
+        past = (self.at - row.closes_at).total_seconds()
+        if self.is_enough:
+            past = max(past, (self.at - row.opened_at).total_seconds() - row.min_time_s)
+        return None if past < 0 else past
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether an open round has the updates that end it before its deadline; with a pace these are its target."""
+        row = self.round
+        if row is None:
+            return False
+        return len(self.contributed) >= (row.min_clients if row.period_s is None else row.max_clients)
 
     @property
     def silence_s(self) -> float:
@@ -164,15 +171,15 @@ class Situation:
             return self
         if heard.unreachable is not None:
             return replace(self, broker="unreachable", broker_detail=heard.unreachable)
-        status = heard.status
+        status, connected = heard.status, sorted(set(heard.devices).difference(self.revoked))
         if status is None:
-            return replace(self, broker="unknown", connected=heard.devices)
+            return replace(self, broker="unknown", connected=connected)
         if not status.online:
-            return replace(self, broker="away", connected=heard.devices)
+            return replace(self, broker="away", connected=connected)
         silent_s = self.at.timestamp() - status.at
         if silent_s > _MISSED_BEATS * status.interval_s:
-            return replace(self, broker="silent", broker_detail=f"{silent_s:.0f} s", connected=heard.devices)
-        return replace(self, broker="there", connected=heard.devices)
+            return replace(self, broker="silent", broker_detail=f"{silent_s:.0f} s", connected=connected)
+        return replace(self, broker="there", connected=connected)
 
     def _asked(self, client_id: str) -> bool:
         row = self.round

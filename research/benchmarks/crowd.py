@@ -210,7 +210,7 @@ def measure(n_clients: int, dim: int, n_rounds: int) -> Crowd:
         processes = {"broker": servers.start_broker()}
         processes["federator"] = servers.start_federator(
             *("--features", str(dim), "--min-clients", str(n_clients), "--max-clients", str(n_clients)),
-            *("--interactions", "1", "--rounds", str(n_rounds), "--max-time", "600"),
+            *("--interactions", "1", "--rounds", str(n_rounds), "--min-time", "0", "--max-time", "600"),
         )
         words = [str(HERE / "crowd.py"), "--speak", str(access_file), "--dim", str(dim), "--json", str(told)]
         crowd = servers.start([sys.executable, *words])

@@ -184,7 +184,7 @@ def main() -> None:
         identities = servers.enrol([f"device-{i:04d}" for i in range(n_clients)])
         servers.start_broker()
         servers.start_federator(
-            *("--features", str(DIM), "--interactions", "1", "--max-time", "3600"),
+            *("--features", str(DIM), "--interactions", "1", "--min-time", "0", "--max-time", "3600"),
             *("--min-clients", str(BUFFER), "--max-clients", str(BUFFER)),
             FOLTR_PACING="buffered",
             FOLTR_STALENESS_LIMIT="100000",

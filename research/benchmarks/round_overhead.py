@@ -219,7 +219,7 @@ def run_rounds(
         profiles.mkdir(parents=True, exist_ok=True)
     federator = servers.start_federator(
         *("--features", str(dim), "--min-clients", str(n_clients), "--max-clients", str(n_clients)),
-        *("--interactions", "1", "--rounds", str(n_rounds), "--max-time", "600"),
+        *("--interactions", "1", "--rounds", str(n_rounds), "--min-time", "0", "--max-time", "600"),
         profile=profiles and profiles / f"federator-{n_clients}",
     )
     processes = {"federator": federator, "broker": broker}

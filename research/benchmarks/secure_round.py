@@ -92,7 +92,7 @@ def measure(turns: Turns, options: argparse.Namespace, *, secure: bool) -> None:
             [
                 *(*FOLTR, "federator", "run", "--credentials", str(servers.folder / "federator.json")),
                 *("--features", str(DIM), "--min-clients", n, "--max-clients", n, "--interactions", "1"),
-                *("--rounds", str(options.rounds), "--max-time", "600"),
+                *("--rounds", str(options.rounds), "--min-time", "0", "--max-time", "600"),
                 *("--privacy", "secure" if secure else "trusted"),
                 *("--aggregation", "median" if secure and options.cohorts > 1 else "mean"),
             ]

@@ -74,7 +74,7 @@ def measure(n_workers: int, n_clients: int, dim: int, n_rounds: int) -> Shared:
         leader = servers.start_federator(
             *("--role", "leader" if n_workers else "all"),
             *("--features", str(dim), "--min-clients", str(n_clients), "--max-clients", str(n_clients)),
-            *("--interactions", "1", "--rounds", str(n_rounds), "--max-time", "600"),
+            *("--interactions", "1", "--rounds", str(n_rounds), "--min-time", "0", "--max-time", "600"),
         )
         processes = {"leader": leader}
         processes |= {f"worker {i}": servers.start_federator("--role", "ingest") for i in range(n_workers)}

@@ -303,6 +303,20 @@ async def test_the_log_names_nobody_who_connects(server: MosquittoServer) -> Non
     assert "subscriber" not in server.log.read_text()
 
 
+@only_root
+def test_the_brokers_user_reads_what_it_needs_whatever_the_umask_is(tmp_path: Path) -> None:
+    """Root writes its files for itself under umask 077; Mosquitto reads its configuration again at each reload."""
+    tmp_path.chmod(0o755)
+    settings = MosquittoSettings(tmp_path / "above" / "config", tmp_path / "above" / "config" / "data", uid=1883)
+    before = os.umask(0o077)
+    try:
+        path = write_config(settings)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert {folder.stat().st_mode & 0o777 for folder in (path.parent, path.parent.parent)} == {0o755}
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_files_for_an_image_are_its_users_by_number(tmp_path: Path) -> None:
     """Also where this machine has no such user, and wherever sessions are kept."""

@@ -42,6 +42,13 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines if line.strip()]
 
 
+_JOINS = "events WHERE kind = 'client_joined'"
+_AWAITING_UPDATES = (
+    "rounds WHERE state = 'collecting' AND number = (SELECT max(number) FROM rounds) "
+    "AND number NOT IN (SELECT round FROM updates)"
+)
+
+
 class Terminal:
     """Runs commands as they stand in the document, the lasting ones in the background.
 
@@ -99,7 +106,7 @@ class Terminal:
             assert device.returncode == 0, output
             assert "accepted" in output
         # Their receipts come before the round's model: what follows is about the next round.
-        wait_until(self._awaits_updates)
+        wait_until(lambda: self._count(_AWAITING_UPDATES) == 1)
 
     def close(self) -> list[int]:
         """The exit codes of what ran in the background, newest first."""
@@ -110,9 +117,9 @@ class Terminal:
     def _asks_to_be_forgotten(self, file: str) -> None:
         """A device that was enrolled anew joins with its new key, and asks; a model without it takes up to a day."""
         self.wait_for_devices()
-        n_before = self._n_joins()
+        n_before = self._count(_JOINS)
         device = start("client", "run", "--credentials", file, cwd=self._folder, FOLTR_DATASET="synthetic")
-        wait_until(lambda: self._n_joins() > n_before)
+        wait_until(lambda: self._count(_JOINS) > n_before)
         stop(device)
         asking = start("erasure", "request", "--credentials", file, "--timeout", "200", cwd=self._folder)
         try:
@@ -120,16 +127,9 @@ class Terminal:
         finally:
             stop(asking)
 
-    def _awaits_updates(self) -> bool:
-        newest = "SELECT state = 'collecting' AND number NOT IN (SELECT round FROM updates) FROM rounds"
-        return bool(self._one(f"{newest} ORDER BY number DESC LIMIT 1"))
-
-    def _n_joins(self) -> int:
-        return self._one("SELECT count(*) FROM events WHERE kind = 'client_joined'")
-
-    def _one(self, statement: str) -> int:
+    def _count(self, rows: str) -> int:
         with contextlib.closing(sqlite3.connect(self._folder / "foltr.sqlite")) as db:
-            return db.execute(statement).fetchone()[0]
+            return db.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]  # noqa: S608 (the words of this test)
 
     def _finished(self, words, done) -> None:
         # Some of the guide's federation is off, and its status says so.

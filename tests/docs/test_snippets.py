@@ -127,7 +127,7 @@ def test_attackers_take_part_as_on_the_page_on_devices(tmp_path):
     migrated_sqlite(tmp_path / "foltr.sqlite")
     running = [start("broker", "run", "--port", str(port), cwd=tmp_path)]
     try:
-        options = ("--allow-unsigned", "--min-clients", "10", "--max-clients", "10")
+        options = ("--allow-unsigned", "--min-clients", "10", "--min-time", "0")
         running.append(start("federator", "run", *options, cwd=tmp_path, **access))
         foltr_process(*shlex.split(command)[1:], "--rounds", "1", cwd=tmp_path, **access, code=0)
     finally:

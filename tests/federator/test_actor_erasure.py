@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 from support.unlearning_steps import ask, delta, end_step, forget, notices
 
 from foltr.broker.link import InboundMessage
@@ -271,15 +272,17 @@ async def test_a_key_that_is_back_goes_again(joined, serve, is_restarted):
         if file.is_file() and file.read_bytes() == served.db.keys.find("mail", "carol")
     )
     copy = path.read_bytes()
-    await forget(served, devices[2])
+    with capture_logs() as lines:
+        await forget(served, devices[2])
+        assert not path.exists()
+        path.write_bytes(copy)
+        if is_restarted:
+            await serve(THREE, n_features=N_FEATURES, key=KEY, unlearning=EAGER)
+        else:
+            ask(served, devices[2])
+            await served.turn()
     assert not path.exists()
-    path.write_bytes(copy)
-    if is_restarted:
-        await serve(THREE, n_features=N_FEATURES, key=KEY, unlearning=EAGER)
-    else:
-        ask(served, devices[2])
-        await served.turn()
-    assert not path.exists()
+    assert [line["event"] for line in lines].count("client_erased") == 1
     (row,) = await list_erasures(served.db, "mail")
     assert row.key_destroyed
 

@@ -118,7 +118,7 @@ async def test_where_there_can_be_no_anchor_a_round_begins_anew_too(voting, rest
     served, devices = await voting(anchor=False, unlearning=STEPWISE[Strategy.RELEARN])
     for device in devices.values():
         served.update(device, 1, 0, body=ONES)
-    await served.turn()
+    await passed(served, 1)
     await forget(served, devices.pop("a"))
     for device in devices.values():
         goes(served, device, online=False)

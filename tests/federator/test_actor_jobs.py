@@ -70,6 +70,8 @@ async def play(served, devices, numbers):
             body = pair if served.plan.training.kind == "foltr-es" else delta(*np.eye(N_FEATURES)[i])
             served.update(device, number, base, body=body)
         await served.turn()
+        served.clock.at += served.plan.policy.min_time_s
+        await served.turn()
 
 
 async def answer(served, devices, values=(1.0,)):

@@ -49,6 +49,8 @@ async def play(served, devices, number, base, values):
     for device, row in zip(devices, values, strict=True):
         served.update(device, number, base, body=delta(row))
     await served.turn()
+    served.clock.at += served.plan.policy.min_time_s
+    await served.turn()
     served.receipts.sent.clear()
 
 

@@ -97,6 +97,8 @@ async def test_opinions_are_about_one_anchor(voting) -> None:
     for name in NAMES:
         served.update(devices[name], opened.number, opened.base_version, body=ONES, vote=said(0, -1))
     await served.turn()
+    served.clock.at += 100.0
+    await served.turn()
     ended = await get_round(served.db, "mail", opened.number)
     assert (ended.state, ended.n_worse, ended.n_none) == ("completed", 0, 0)
 

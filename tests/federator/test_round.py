@@ -145,7 +145,7 @@ def test_a_decided_round_stays_decided():
 
 
 def test_quorum_and_deadline():
-    """Full: at once. Enough: after min_time. At the deadline: whatever there is, or the reason why not."""
+    """With enough after min_time, also when full. At the deadline: whatever there is, or the reason why not."""
     for n_updates, after_s, expected, case in [
         (0, 0, None, "nothing yet"),
         (0, 59.999, None, "nothing, just before the deadline"),
@@ -157,7 +157,8 @@ def test_quorum_and_deadline():
         (2, 10, Aggregate(), "enough at min_time"),
         (2, 60, Aggregate(), "enough at the deadline"),
         (2, 1e6, Aggregate(), "enough, seen long after the deadline"),
-        (3, 0, Aggregate(), "full at once"),
+        (3, 9.999, None, "full, just before min_time"),
+        (3, 10, Aggregate(), "full at min_time"),
     ]:
         assert with_contributions(n_updates).next_step(OPENED + after_s) == expected, case
 
@@ -179,7 +180,7 @@ quarters = st.integers(0, 80).map(lambda n: n / 4)
 def policies(draw):
     clients = sorted((draw(st.integers(1, 5)), draw(st.integers(1, 5))))
     times = sorted((draw(quarters), draw(quarters.filter(bool))))
-    return RoundPolicy(clients[0], clients[1], times[0], times[1])
+    return RoundPolicy(clients[0], clients[1], times[0], times[1], fills=draw(st.booleans()))
 
 
 def run(policy, arrivals, wake_times):

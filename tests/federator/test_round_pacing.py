@@ -1,5 +1,6 @@
 """The two pacing policies, withdrawn updates, and the operator's deadline: what the round decides on each."""
 
+import math
 from dataclasses import replace
 
 from foltr.core.protocol.client_selection import cutoff, round_seed
@@ -118,13 +119,25 @@ def test_a_limit_of_zero_takes_the_newest_model_only():
     assert code(round_.decide(offer("b", number=4, base=4), OPENED, counted_through=0)) == "recorded"
 
 
-def test_a_full_buffer_is_aggregated_at_once():
-    """Before any minimum time; and what comes then is not squeezed in."""
-    round_ = filled(3, BUFFERED)
-    assert round_.full
-    assert round_.next_step(OPENED) == Aggregate()
-    assert code(round_.decide(offer("late"), OPENED, counted_through=0)) == "late"
-    assert len(round_.contributions) == 3
+def test_a_full_round_waits_for_its_least_time():
+    """Without one it ends at once; and what comes then is not squeezed in."""
+    for policy, ends_at in ((BUFFERED, OPENED + 10), (replace(BUFFERED, min_time_s=0.0), OPENED)):
+        round_ = filled(3, policy)
+        assert round_.full
+        assert round_.wake_at() == ends_at
+        assert round_.next_step(math.nextafter(ends_at, 0.0)) is None
+        assert code(round_.decide(offer("late"), OPENED, counted_through=0)) == "late"
+        assert len(round_.contributions) == 3
+        assert round_.next_step(ends_at) == Aggregate()
+
+
+def test_a_target_is_waited_for_until_the_deadline():
+    """The quorum does not end such a round early, nor does the target before the least time."""
+    target = replace(POLICY, fills=True)
+    for n_updates, ends_after_s in ((2, 60), (3, 10)):
+        round_ = filled(n_updates, target)
+        assert round_.wake_at() == OPENED + ends_after_s
+        assert round_.next_step(OPENED + ends_after_s) == Aggregate()
 
 
 def test_a_withdrawn_update_counts_no_more():
@@ -133,9 +146,8 @@ def test_a_withdrawn_update_counts_no_more():
     assert round_.withdraw("client-0")
     assert list(round_.contributions) == ["client-1", "client-2"]
     assert not round_.full
-    assert round_.next_step(OPENED) is None
     assert code(round_.decide(offer("new"), OPENED, counted_through=0)) == "recorded"
-    assert round_.next_step(OPENED) == Aggregate()
+    assert round_.full
 
 
 def test_a_quorum_can_be_lost_again():
@@ -204,7 +216,7 @@ def test_a_resumed_buffer_goes_on_filling():
     """Its policy, and what is in it already."""
     round_ = resumed(BUFFERED, contributions={name: RecordedUpdate(f"update-of-{name}", 0) for name in "ab"})
     assert round_.decide(offer("c", number=3, base=2), OPENED + 1, counted_through=0) == Record(staleness=2)
-    assert round_.next_step(OPENED + 1) == Aggregate()
+    assert round_.full
 
 
 def test_a_resumed_round_keeps_the_ordered_deadline():

@@ -15,7 +15,7 @@ from foltr.federator.round import RoundPolicy
 DAY_S = 86_400.0
 DAILY = PacePolicy(2, DAY_S, DAY_S)
 AT_ONCE = UnlearningPolicy(every_s=0.0, swap_every_s=0.0, after=1, deadline_s=2 * DAY_S)
-POLICY = RoundPolicy(1, 2, 60.0, 60.0)
+POLICY = RoundPolicy(1, 2, 0.0, 60.0)
 
 
 def warnings(logs):

@@ -28,7 +28,7 @@ def test_a_thousand_devices_complete_twenty_rounds(mosquitto_server, tmp_path):
     counts = ("--min-clients", str(N_CLIENTS), "--max-clients", str(N_CLIENTS))
     federator = start(
         *("federator", "run", "--credentials", "foltr-operator/federator.json", *counts),
-        *("--max-time", "3600", "--rounds", str(N_ROUNDS)),
+        *("--min-time", "0", "--max-time", "3600", "--rounds", str(N_ROUNDS)),
         cwd=tmp_path,
         **variables,
     )

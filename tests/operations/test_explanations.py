@@ -8,7 +8,7 @@ from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.client_selection import cutoff, is_selected, round_seed
 from foltr.core.protocol.states import PAUSING, AbandonReason, Pacing, RoundState, TakesUpdates
 from foltr.operations.explanations import explain
-from foltr.operations.situation import Situation
+from foltr.operations.situation import ReceivedStatus, Situation
 from foltr.storage.ingest_records import WorkersRow
 from foltr.storage.leases import Lease
 from foltr.storage.records import RoundRow
@@ -43,7 +43,7 @@ def test_a_round_that_waits_for_more():
     found = standing(40, contributed=devices(1, 2, 4), online=devices(*range(1, 10)), refused={"late": 2, "stale": 1})
     said = words(found)
     assert "Round 12 has 3 updates of at least 5 (at most 20), opened 40 s ago." in said
-    assert "at once with 20, as soon as 2 more have contributed, and at the latest in 560 s" in said
+    assert "It ends as soon as 2 more have contributed, and at the latest in 560 s" in said
     assert (
         "not yet heard from: device-3, device-5, device-6, device-7, device-8, device-9 (of 9 online members)" in said
     )
@@ -71,7 +71,10 @@ def test_a_round_that_is_young_says_from_when_the_quorum_is_enough():
     """min_time_s has not passed."""
     assert "5 more have contributed (in 20 s at the earliest), and" in words(standing(10, online=devices(1)))
     enough = standing(10, contributed=devices(1, 2, 3, 4, 5), online=devices(1, 2, 3, 4, 5))
-    assert "It has enough updates and ends in 20 s, or at once with 20." in words(enough)
+    assert "It has enough updates and ends in 20 s." in words(enough)
+    full = standing(10, contributed=devices(*range(20)))
+    assert explain(full)[1] == "It has enough updates and ends in 20 s."
+    assert full.overdue_s is None
 
 
 def test_who_was_not_asked_is_not_waited_for():
@@ -130,10 +133,17 @@ def test_a_federator_that_may_be_dead_is_not_taken_for_devices_that_do_not_come(
     assert "start devices" in words(standing(300, last=100, broker="there"))
 
 
+def test_a_revoked_device_does_not_count_as_waiting():
+    """A broker may still retain that it is online; nobody will answer it."""
+    found = standing(40, revoked=devices(1)).with_received(ReceivedStatus(None, devices(1, 2)))
+    assert found.connected == devices(2)
+    assert " device-2 is connected and waits for it." in explain(found)[0]
+
+
 def test_who_is_connected_and_no_member_is_named():
     """The federator is there, and has refused them, or they never joined."""
     said = words(standing(40, broker="there", connected=devices(1, 2)))
-    assert "device-1, device-2 are connected but no member; see: foltr rounds show 1" in said
+    assert "device-1, device-2 are connected but no member; see: foltr rounds show 12" in said
 
 
 def test_many_names_are_counted():
@@ -143,8 +153,8 @@ def test_many_names_are_counted():
 
 
 def test_a_round_that_is_due_and_open_has_no_federator():
-    """Past its deadline, past min_time_s with a quorum, or full: a federator ends it within moments."""
-    for now, contributed in ((635, ()), (635, (1, 2)), (95, (1, 2, 3, 4, 5)), (40, tuple(range(20)))):
+    """Past its deadline, or past min_time_s with a quorum: a federator ends it within moments."""
+    for now, contributed in ((635, ()), (635, (1, 2)), (95, (1, 2, 3, 4, 5))):
         found = standing(now, last=now - 35, contributed=devices(*contributed))
         assert found.federator == "stopped", now
         assert "its federator is not running" in words(found), now
@@ -168,7 +178,7 @@ def test_a_round_that_is_aggregating():
 
 
 def test_a_buffer_says_which_models_count():
-    """One model from every max_clients updates, of bases not too old."""
+    """Those of bases that are not too old."""
     row = replace(ROUND, pacing=Pacing.BUFFERED, staleness_limit=10)
     said = words(standing(40, row, contributed=devices(1)))
     assert "The buffer of round 12 has 1 update of at least 5" in said
@@ -323,8 +333,8 @@ def test_devices_that_come_by_are_not_asked_who_is_online():
     said = words(standing(10.0, replace(ROUND, period_s=7200.0), contributed=devices(1)))
     assert "Devices connect only for visits, about every 120 min" in said
     assert "No member is online" not in said
-    # Such a round has no moment from which on the quorum ends it.
-    until_full = f"It ends at once with {ROUND.max_clients}, else in"
-    assert until_full in said
-    assert f"with a model if {ROUND.min_clients - 1} more" in said
-    assert "at the earliest" not in said
+    # Only its target ends such a round before its deadline.
+    assert "It ends with 20 updates (in 20 s at the earliest), else in 590 s: with a model if 4 more have" in said
+    enough = standing(40.0, replace(ROUND, period_s=7200.0), contributed=devices(1, 2, 3, 4, 5))
+    assert "It ends with 20 updates, else in 560 s, with a model." in explain(enough)
+    assert enough.overdue_s is None

@@ -281,6 +281,8 @@ class Judge:
         row = self._tables.rounds[number]
         if row.reason == "unlearned":
             return  # a swap ended it, whenever that was
+        if "is full" in detail and self._n_clients_of(number) > row.max_clients:
+            return  # since then a client of it may have been revoked, in the same batch
         # Since then updates of it may have been erased.
         n_taken = row.n_updates or len(self._tables.of_round(number))
         ended_early = n_taken >= row.min_clients
@@ -288,6 +290,12 @@ class Judge:
             raise BrokenPromiseError(
                 "in time is not late", f"{self.clicks.made[update_id][0].client_id} in round {number}: {detail}"
             )
+
+    def _n_clients_of(self, number: int) -> int:
+        """How many clients have sent to a round, or are in it."""
+        sent = [self.clicks.made[update_id][0] for update_id in self._arrivals]
+        of_round = {update.client_id for update in sent if update.round == number}
+        return len(of_round.union(row.client_id for row in self._tables.of_round(number)))
 
     def on_announced(self, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
         stored, row = self._tables.models.get(model.version), self._tables.rounds.get(round_.round)

@@ -183,7 +183,8 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
         return
     if known is None:
         return
-    known = replace(known, last_seen_at=change.at)
+    if change.kind != "revoked":
+        known = replace(known, last_seen_at=change.at)
     if change.kind in ("online", "offline"):
         known = replace(known, online=change.kind == "online", status_sequence=change.sequence)
     else:

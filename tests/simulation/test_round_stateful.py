@@ -92,7 +92,7 @@ class Account:
         if self.ended_as:
             return "aggregate" if self.ended_as == "aggregating" else ""
         enough, over = len(self.held) >= self.policy.min_clients, now >= self.closes_at
-        if self.is_full() or (enough and (over or now >= self.opened_at + self.min_time_s)):
+        if enough and (over or now >= self.opened_at + self.min_time_s):
             return "aggregate"
         return ("too_few_clients" if self.held else "no_updates") if over else ""
 

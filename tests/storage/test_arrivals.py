@@ -1,5 +1,6 @@
 """Batches from the devices: stored whole, once, and fast."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -7,7 +8,7 @@ from sqlalchemy import event, text
 
 from foltr.storage.arrivals import _FIND_UPDATES, find_updates, load_clients
 from foltr.storage.models import get_model
-from foltr.storage.queries import get_client, list_events
+from foltr.storage.queries import get_client, list_clients, list_events
 from foltr.storage.records import Batch, MembershipChange, NewEvent, StoredUpdate
 from foltr.storage.rounds import load_open_round
 
@@ -69,6 +70,18 @@ async def test_membership_follows_the_order_of_the_messages(stored) -> None:
     assert await tell(("left", 8), ("joined", 9)) == ("joined", True, t[9], None, t[9])
     assert await tell(("joined", 1), ("left", 2), ("joined", 3), client="b") == ("joined", True, t[3], None, t[3])
     assert await members(stored) == {"a", "b"}
+
+
+async def test_a_client_was_last_seen_with_its_newest_update(stored) -> None:
+    """It may stay connected for months; and its operator, who revokes it, has not seen it."""
+    t = story(stored)
+    await stored.open(1)
+    await stored.commit(Batch(membership=[MembershipChange("a", "joined", t[0])]))
+    await stored.commit(Batch(updates=[replace(stored.update("a"), received_at=t[5])]))
+    await stored.commit(Batch(membership=[MembershipChange("a", "revoked", t[9])]))
+    found = await get_client(stored.db, "web", "a")
+    assert (found.last_seen_at, found.revoked_at) == (t[5], t[9])
+    assert await list_clients(stored.db, "web") == [found]
 
 
 async def test_hostile_text_becomes_an_event(stored) -> None:

@@ -6,6 +6,7 @@ import itertools
 import sqlite3
 import warnings
 from datetime import UTC, datetime, timedelta, timezone
+from types import SimpleNamespace
 
 import aiosqlite
 import pytest
@@ -86,6 +87,22 @@ async def test_an_absent_folder_is_named(tmp_path) -> None:
     with pytest.raises(UnavailableError, match=r"no_such_folder/foltr\.sqlite") as caught:
         await Database.connect(f"sqlite:///{tmp_path}/no_such_folder/foltr.sqlite", retry_for_s=60)
     assert not is_transient(caught.value)
+
+
+@pytest.mark.parametrize("error_code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_CANTOPEN])
+async def test_a_full_disk_is_named_whatever_sqlite_says(tmp_path, monkeypatch, error_code) -> None:
+    """It says so itself only if it can write its log; the folder is named, by each way that an error takes."""
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorcode = error_code
+    async with await Database.connect(migrated_sqlite(tmp_path / "f.sqlite")) as db:
+        monkeypatch.setattr(foltr.storage.engines.shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+        said = str(db.unavailable(error))
+        assert f"disk full at {tmp_path}. Free space there" in said
+        async with db.engine.connect() as connection:
+            await connection.execute(text("PRAGMA max_page_count = 1"))
+            with pytest.raises(DBAPIError) as caught:
+                await connection.execute(text("CREATE TABLE filler AS SELECT zeroblob(1000000)"))
+        assert str(caught.value.orig) == f"disk full at {tmp_path}"
 
 
 async def test_a_unix_socket_reaches_postgresql(postgres_server: PostgresServer) -> None:

@@ -42,7 +42,7 @@ from foltr.storage.ingest_records import (
 from foltr.storage.ingest_tables import ingest_workers, ingestion
 from foltr.storage.records import Batch, NewEvent, NewUpdate, QuarantineChange
 from foltr.storage.rounds import abandon_round, begin_aggregation
-from foltr.storage.tables import federations
+from foltr.storage.tables import federations, rounds
 
 from .conftest import Stored, at
 
@@ -190,6 +190,19 @@ async def test_a_full_round_takes_nothing_of_a_worker(shared) -> None:
     await hand_over(shared.db, shared.name, shared.epoch, 3, shared.opening(1).max_clients, evaluation=False)
     a = shared.update("a")
     assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == IngestNotAllowed(TakesUpdates.WORKERS)
+
+
+async def test_a_worker_refuses_what_a_full_round_has_no_room_for(shared) -> None:
+    """While that lasts its least time: nobody waits for an answer for as long."""
+    await take_back(shared.db, shared.name, shared.epoch)
+    await hand_over(shared.db, shared.name, shared.epoch, 3, shared.opening(1).max_clients, evaluation=False)
+    long = {"min_time_s": 4e9, "max_time_s": 4e9, "closes_at": shared.opening(1).opened_at + timedelta(seconds=4e9)}
+    async with shared.db.transaction() as connection:
+        await connection.execute(update(rounds).values(long))
+    a = shared.update("a")
+    refused = await take_updates(shared.db, shared.name, asked(a), lambda _: IngestDecision([], [], 1))
+    assert isinstance(refused, Ingested)
+    assert refused.n_collected == shared.opening(1).max_clients
 
 
 async def test_a_former_leader_can_neither_hand_over_nor_take_back(shared) -> None:

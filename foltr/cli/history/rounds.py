@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     """A round, and how many of its updates were erased since with clients."""
     from foltr.federator.closing.replay import ReplayResult
 
-EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
+EVENT_COLUMNS = ("at", "kind", "code", "n", "client_id", "detail")
 _CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at")
 _SUM_COLUMNS: Columns = {
     **{name: itemgetter(name) for name in ("cohort", "n_clients", "n_out")},

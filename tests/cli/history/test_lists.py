@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import timedelta
 
 import pytest
 from cli.commands import foltr
@@ -10,7 +11,9 @@ from support.long_histories import long_history
 
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.federations import claim_federation
-from foltr.storage.records import Batch, MembershipChange
+from foltr.storage.models import latest_model
+from foltr.storage.records import Batch, MembershipChange, RoundOpening
+from foltr.storage.rounds import open_round
 
 NARROW = {"COLUMNS": "80", "LINES": "24"}
 
@@ -67,6 +70,21 @@ def test_the_latest_round_needs_no_number(db):
     for wrong in ("newest", "0", "-1", "1.5"):
         refused = foltr("rounds", "show", "--db", db, "--", wrong, code=2)
         assert "neither a number from 1 on nor 'latest'" in refused.stderr
+
+
+def test_the_latest_round_is_the_newest_that_ended(tmp_path):
+    """As in the API: an open round has little to show."""
+    url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
+
+    async def make() -> None:
+        async with await long_history(url, 1) as database:
+            epoch = await claim_federation(database, "mail", 1.0)
+            base = (await latest_model(database, "mail")).version
+            ends = OPENED + timedelta(seconds=60)
+            await open_round(database, "mail", epoch, RoundOpening(4, base, 1, 10, 0.0, 60.0, OPENED, ends))
+
+    asyncio.run(make())
+    assert json.loads(foltr("rounds", "show", "latest", "--db", url, "--json").stdout)["round"]["round"] == 3
 
 
 def test_a_revoked_client_is_listed_as_revoked(db):

@@ -37,6 +37,8 @@ async def play(rounds, earned=EARNED, clients=None, **changed):
     for client, each in zip(clients, earned, strict=True):
         rounds.send(client, participation=number, earned=each, **changed)
     await rounds.served.turn()
+    rounds.served.clock.at += rounds.served.plan.policy.min_time_s
+    await rounds.served.turn()
     return await rounds.until_closed(number)
 
 

@@ -29,7 +29,7 @@ def voting(secure):
 
     async def start(n_clients=5, *, plan=None, **changed):
         plan = {"anchor": True} if plan is None else plan
-        rounds = {"min_clients": 4, "max_clients": 5, "min_time_s": 50.0} | changed.pop("rounds", {})
+        rounds = {"min_clients": 4, "max_clients": 5} | changed.pop("rounds", {})
         return await secure(n_clients, proofs=True, votes=VOTES, plan=plan, rounds=rounds, **{**QUIET, **changed})
 
     return start
@@ -41,9 +41,6 @@ async def play(rounds, opinions="", *, clients=None, until=None):
     for client, opinion in zip(clients, opinions.ljust(len(clients), "0"), strict=True):
         rounds.send(client, participation=number, vector=[64, 0, 0], opinion="-0+".index(opinion) - 1)
     await rounds.served.turn()
-    if len(clients) < len(rounds.clients):
-        rounds.served.clock.at += 50.0
-        await rounds.served.turn()
     if until is not None:
         return await rounds.until(until)
     return await rounds.until_closed(number)
