@@ -72,8 +72,7 @@ class Agent(DeviceComponents):
     @property
     def is_settled(self) -> bool:
         """No update waits for its receipt, for sending, or for kernels."""
-        is_being_made = self.contributor.is_altering or self.contributor.waits_to_join or self.trainer.is_loading
-        return self.participation.pending is None and not is_being_made
+        return self.participation.pending is None and not self.is_making_update
 
     @property
     def blocker(self) -> Blocker | None:

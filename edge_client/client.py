@@ -43,6 +43,7 @@ from foltr.edge_client.options import (
     agreed_name,
     broker_address,
     checked_exploration,
+    checked_type,
     declared_schema,
 )
 from foltr.edge_client.runtime import Runtime
@@ -90,6 +91,8 @@ class EdgeClient(Runtime):
         beside = None
         if isinstance(credentials, str | Path):
             beside, credentials = request_file(Path(credentials)), read_credentials(Path(credentials), "device")
+        elif credentials is not None:
+            checked_type("credentials", credentials, Credentials, str, Path)
         named = (None, None) if credentials is None else (credentials.federation, credentials.name)
         options = DeviceOptions(
             agreed_name("federation", connection.federation, named[0]),

@@ -125,6 +125,11 @@ class DeviceComponents:
         return self.forgetting.forgotten
 
     @property
+    def is_making_update(self) -> bool:
+        """An update is being altered, or waits for the answer to the join or for kernels."""
+        return self.contributor.is_altering or self.contributor.waits_to_join or self.trainer.is_loading
+
+    @property
     def schema_difference(self) -> str | None:
         """See `Device.schema_difference`."""
         other = self.participation.other_schema

@@ -10,6 +10,7 @@ from foltr.broker.address import BrokerAddress
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.explorations import Exploration, read_exploration
+from foltr.core.protocol.fields import Message
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import check_name
 from foltr.edge_client.contribution import Alteration
@@ -114,12 +115,27 @@ class Experiment:
 
 def checked_exploration(exploration: Exploration | str | None) -> Exploration | None:
     """Return the exploration, parsing a text; SettingsError for an unknown one."""
-    return read_exploration(exploration) if isinstance(exploration, str) else exploration
+    if isinstance(exploration, str):
+        return read_exploration(exploration)
+    if exploration is not None:
+        checked_type("exploration", exploration, Message, str)
+    return exploration
 
 
 def declared_schema(schema: FeatureSchema | str | Path | None) -> FeatureSchema | None:
     """Return the schema, reading it from a path; SettingsError if the file holds none."""
-    return FeatureSchema.read(schema) if isinstance(schema, str | Path) else schema
+    if isinstance(schema, str | Path):
+        return FeatureSchema.read(schema)
+    if schema is not None:
+        checked_type("schema", schema, FeatureSchema, str, Path)
+    return schema
+
+
+def checked_type(argument: str, value: object, *types: type) -> None:
+    """Raise SettingsError if an argument's value is of none of these types. The value may be secret."""
+    if not isinstance(value, types):
+        expected = " or ".join(one.__name__ for one in types)
+        raise SettingsError(f"{argument}: a {type(value).__name__} was given; give a {expected}")
 
 
 def checked_propensities(propensities: npt.ArrayLike | None) -> npt.NDArray[np.float64] | None:

@@ -19,6 +19,7 @@ from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.blockers import is_lasting
 from foltr.edge_client.device import Device
+from foltr.edge_client.device_state import Settled, settled_by_now
 from foltr.edge_client.events import Connected, Observer, Resting, logging_errors_of
 from foltr.edge_client.forgetting import ENROL_AGAIN, ForgetResult
 from foltr.edge_client.messaging.outbox import is_set_within
@@ -214,15 +215,22 @@ class Runtime(Device):
             raise RuntimeError("a round was announced and is gone")
         return round_
 
-    async def wait_settled(self, timeout_s: float = 60.0) -> bool:
-        """Wait up to ``timeout_s``; return whether the pending update (if any) got its receipt."""
+    async def wait_settled(self, timeout_s: float = 60.0) -> Settled:
+        """Wait up to ``timeout_s`` until the lists that the federation takes now are in updates with receipts.
+
+        Returns:
+            true if nothing waits; its text says what does, and for what.
+        """
         self._check_loop()
         agent = self.agent
-        # A client that is refused, or asked to be forgotten, would wait in vain.
-        await self._true_within(
-            lambda: agent.is_settled or is_lasting(agent.membership.refusal) or agent.forgetting.waiting, timeout_s
-        )
-        return agent.is_settled
+
+        def ready() -> bool:
+            if is_lasting(agent.membership.refusal) or agent.forgetting.waiting or agent.participation.left:
+                return True  # it would wait in vain
+            return agent.is_settled and (agent.participation.is_informed or not self.n_waiting)
+
+        await self._true_within(ready, timeout_s)
+        return settled_by_now(agent, self.blocker)
 
     async def leave(self, timeout_s: float = 10.0) -> bool:
         """Leave the federation: send nothing more from this client, and clear the retained status.

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.gate import Gate
+from foltr.core.learning.scaling import as_numbers
 from foltr.core.numerics.compiled import plain_functions
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.explorations import Exploration, NoExploration
@@ -33,7 +34,7 @@ from foltr.edge_client.background import BackgroundDevice
 from foltr.edge_client.blockers import Blocker
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.device import Device
-from foltr.edge_client.device_state import DeviceState, state_of
+from foltr.edge_client.device_state import DeviceState, Settled, state_of
 from foltr.edge_client.events import Observer
 from foltr.edge_client.features import Features
 from foltr.edge_client.forgetting import ForgetResult
@@ -181,7 +182,7 @@ class SearchRanker(Device):
         Raises:
             DataError: as `EdgeClient.rank`, or the number of features is not ``n_features``.
         """
-        self._check_width(features)
+        features = self._checked_width(features)
         k = self.serp_length if k is None else k
         asked, agent, is_over = checked_exploration(exploration), self.agent, self._device.is_over
         with plain_functions():
@@ -217,7 +218,7 @@ class SearchRanker(Device):
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` does; zeros before it is enrolled."""
-        self._check_width(features)
+        features = self._checked_width(features)
         with plain_functions():
             if self.agent is None:
                 return np.zeros(len(as_features(self._features.scaled(features))), np.float32)
@@ -230,13 +231,15 @@ class SearchRanker(Device):
             return super().gate
         return self.store.gate()
 
-    def _check_width(self, features: npt.ArrayLike) -> None:
-        shape = np.shape(features)
-        if self._n_features is not None and len(shape) == 2 and shape[1] != self._n_features:
+    def _checked_width(self, features: npt.ArrayLike) -> npt.ArrayLike:
+        """Return the features as numbers; DataError if they are not as many as the application said."""
+        numbers = as_numbers(features)
+        if self._n_features is not None and numbers.ndim == 2 and numbers.shape[1] not in (0, self._n_features):
             raise DataError(
-                f"features: {shape[1]} columns, but this application set n_features={self._n_features}; give one "
-                "row for each document"
+                f"features: {numbers.shape[1]} columns, but this application set n_features={self._n_features}; give "
+                "one row for each document"
             )
+        return numbers
 
     def wait_connected(self, timeout_s: float = 30.0) -> None:
         """Wait for the broker; see `EdgeClient.wait_connected`. Optional.
@@ -246,8 +249,8 @@ class SearchRanker(Device):
         """
         self._device.call(lambda client: client.wait_connected(timeout_s))
 
-    def wait_settled(self, timeout_s: float = 60.0) -> bool:
-        """Wait for the pending update's receipt as `EdgeClient.wait_settled` does. Raises as `wait_connected` does."""
+    def wait_settled(self, timeout_s: float = 60.0) -> Settled:
+        """Wait for receipts as `EdgeClient.wait_settled` does. Raises UsageError as `wait_connected` does."""
         return self._device.call(lambda client: client.wait_settled(timeout_s))
 
     def leave(self, timeout_s: float = 10.0) -> bool:
@@ -274,6 +277,7 @@ def _checked_n_features(n_features: int | None, schema: FeatureSchema | None) ->
     """Return the number; SettingsError if it is below 1, or a schema gives it already."""
     if n_features is not None and schema is not None:
         raise SettingsError("n_features: the schema says how many there are; leave one of the two out")
-    if n_features is not None and n_features < 1:
-        raise SettingsError(f"n_features: {n_features} is not a number of columns; give how many each document has")
+    is_number = isinstance(n_features, int) and not isinstance(n_features, bool) and n_features >= 1
+    if n_features is not None and not is_number:
+        raise SettingsError(f"n_features: {n_features!r} is not a number of columns; give how many each document has")
     return n_features

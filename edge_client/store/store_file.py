@@ -31,7 +31,7 @@ R = TypeVar("R")
 StoreT = TypeVar("StoreT", bound="StoreFile")
 
 _SALT_BYTES = 16
-_ALONE = "A store belongs to one running client: end that process, or name another file with store= or --store"
+_ALONE = "A store belongs to one running client: end that process, or name another file (store)"
 
 
 class MetaKey(StrEnum):
@@ -86,6 +86,8 @@ class StoreFile:
     """
 
     def __init__(self, path: str | Path, owner: tuple[str, str] | None) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise SettingsError(f"store: a {type(path).__name__} was given; give the path of a file")
         self._path = str(path)
         self.owner = owner
         # By topic, trusted numbers that are not stored yet (`KnowledgeStore.note_believed`).
@@ -109,8 +111,7 @@ class StoreFile:
         except sqlite3.Error as error:
             self._release_lock()
             raise DataError(
-                f"device store {path}: {error}. Name a writable file with store= or --store; "
-                "a store belongs to one running client"
+                f"device store {path}: {error}. Name a writable file (store); a store belongs to one running client"
             ) from error
 
     def close(self) -> None:
