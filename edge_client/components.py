@@ -147,7 +147,7 @@ class DeviceComponents:
         """Delete the data of every part: the client was forgotten."""
         for part in (
             *(self.policy, self.participation, self.trainer, self.relearning, self.models, self.voter),
-            *(self.audit, self.visits, self.recorder),
+            *(self.audit, self.visits, self.store.recent),
         ):
             part.forget()
         if self.gate is not None:

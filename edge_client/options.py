@@ -14,6 +14,7 @@ from foltr.core.protocol.fields import Message
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import check_name
 from foltr.edge_client.contribution import Alteration
+from foltr.edge_client.store.recent_lists import KEPT_LISTS
 from foltr.edge_client.store.store import KEPT_INTERACTIONS
 from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
@@ -67,17 +68,19 @@ class Privacy:
     Args:
         max_interactions: how many interactions may wait; beyond it the oldest are dropped.
         keep_interactions: how many counted interactions are kept, for unlearning (docs/devices.md). 0 keeps none.
+        recent_lists: how many of the newest lists are kept for their clicks, for a day.
         votes: say with each update whether the newest model suits this user's clicks better than an older one.
         evaluation: say with each update, if the federation asks, how many of its lists were clicked, and how far up.
         unlearning_limits: how much unlearning jobs may ask of this device.
         privacy_limits: the highest epsilon and delta and the smallest cohort of a policy that this device accepts.
 
     Raises:
-        SettingsError: a number is negative.
+        SettingsError: a number is negative, or no list would be kept.
     """
 
     max_interactions: int = 10_000
     keep_interactions: int = KEPT_INTERACTIONS
+    recent_lists: int = KEPT_LISTS
     votes: bool = True
     evaluation: bool = True
     unlearning_limits: UnlearningLimits = USUAL_LIMITS
@@ -89,6 +92,8 @@ class Privacy:
                 f"keep_interactions: {self.keep_interactions} is below 0; give how many of the interactions in updates "
                 "to keep, or 0"
             )
+        if self.recent_lists < 1:
+            raise SettingsError(f"recent_lists: {self.recent_lists} is below 1; give how many shown lists to keep")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from foltr.edge_client.forgetting import ENROL_AGAIN, ForgetResult
 from foltr.edge_client.messaging.outbox import is_set_within
 from foltr.edge_client.options import DeviceOptions
 from foltr.edge_client.recording import Later
+from foltr.edge_client.store.recent_lists import SAVED_WITHIN_S
 from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
@@ -107,6 +108,8 @@ class Runtime(Device):
     async def start(self) -> None:
         """Connect and start the agent's turns, in the current loop."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        if self.store.recent.schedule is None:
+            self.store.recent.schedule = self._save_later
         visits = self.agent.visits
         visits.begin_overdue()
         if visits.rest_s() <= 0.0 or visits.period_s is None or self.agent.forgetting.waiting:
@@ -146,6 +149,10 @@ class Runtime(Device):
     def store(self) -> DeviceStore:
         """The device's SQLite file. Raises UsageError before it is entered."""
         return self.agent.store
+
+    def _save_later(self, save: Callable[[], None]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.call_later, SAVED_WITHIN_S, save)
 
     def check_thread(self) -> None:
         """Raise UsageError in any thread but the event loop's."""

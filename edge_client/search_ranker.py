@@ -38,10 +38,13 @@ from foltr.edge_client.device_state import DeviceState, Settled, state_of
 from foltr.edge_client.events import Observer
 from foltr.edge_client.features import Features
 from foltr.edge_client.forgetting import ForgetResult
-from foltr.edge_client.gating import gate_update_in_store
+from foltr.edge_client.gating import judged_by
 from foltr.edge_client.options import Experiment, Privacy, Ranking, checked_exploration, declared_schema
-from foltr.edge_client.recording import store_list
-from foltr.edge_client.serps import Serp, as_features, clicks_on, make_serp, read_candidates
+from foltr.edge_client.recording import store_list, with_those_before
+from foltr.edge_client.serp import Serp
+from foltr.edge_client.serps import as_features, clicks_on, make_serp, read_candidates
+from foltr.edge_client.store.gate_rows import write_gate
+from foltr.edge_client.store.recent_lists import RecentList
 from foltr.edge_client.store.store import DeviceStore
 
 STORE = "foltr-search.sqlite"
@@ -100,8 +103,9 @@ class SearchRanker(Device):
             federation=None,
             max_interactions=privacy.max_interactions,
             max_kept=privacy.keep_interactions,
+            max_recent=privacy.recent_lists,
         )
-        opened.schema_hash = self._features.hash
+        opened.schema_hash, opened.recent.n_features = self._features.hash, self._n_features
         self._device = BackgroundDevice(opened)
         # If nobody closes it, at the end of the process.
         self._close = weakref.finalize(self, self._device.close)
@@ -191,13 +195,19 @@ class SearchRanker(Device):
             chosen = NoExploration() if is_over else asked or self._exploration
             candidates = read_candidates(self._features.scaled(features), base)
             self._features.warn_unscaled(candidates.features, candidates.span)
-            return make_serp(candidates, k, None, self._rng, exploration=chosen)
+            serp = make_serp(candidates, k, None, self._rng, exploration=chosen)
+        if not is_over:
+            self.store.recent.remember(serp)
+        return serp
 
-    def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
+    def record_clicks(self, serp: Serp | str, clicked: Iterable[int]) -> None:
         """Record clicks; see `EdgeClient.record_clicks`. On disk when it returns, and learned afterwards.
 
+        Args:
+            serp: the list, or its ``serp_id``, also after a restart (`Privacy.recent_lists`).
+
         Raises:
-            DataError: a click is not a position of the list, or the disk is full.
+            DataError: as `EdgeClient.record_clicks`, or the disk is full.
             UsageError: it is closed, or this process was forked from the one that made it.
         """
         self._device.check_open()
@@ -208,13 +218,19 @@ class SearchRanker(Device):
             with plain_functions():  # models are compared by the list
                 agent.record_clicks(serp, clicked)
 
-    def _record_alone(self, serp: Serp, clicked: Iterable[int]) -> Agent | None:
+    def _record_alone(self, serp: Serp | str, clicked: Iterable[int]) -> Agent | None:
         """Record clicks without a client; if it has become one meanwhile, return the agent that should do it."""
-        clicks = clicks_on(serp, clicked)
         with self._device.life:  # otherwise this could write a gate that the agent has already read
             if self.agent is None:
-                store_list(self.store, serp, clicks, gate_update_in_store(serp, clicks) if self._gated else None)
+                shown = self.store.recent.find(serp)
+                clicks = with_those_before(shown, clicks_on(shown.serp, clicked))
+                if clicks is not None:
+                    self._store_alone(shown, clicks)
             return self.agent
+
+    def _store_alone(self, shown: RecentList, clicks: npt.NDArray[np.bool_]) -> None:
+        gate = judged_by(self.store.gate(), shown.serp, clicks, shown.before) if self._gated else None
+        store_list(self.store, shown, clicks, None if gate is None else partial(write_gate, gate=gate), judged=gate)
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` does; zeros before it is enrolled."""

@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -15,36 +14,11 @@ from foltr.core.learning.linear import rank_by_score
 from foltr.core.learning.scaling import LARGEST_VALUE, as_numbers, first_unusable
 from foltr.core.methods.lists import SourcedList, draw_base_list, list_from
 from foltr.core.protocol.explorations import SAFE, Exploration, NoExploration
+from foltr.edge_client.serp import Serp
 from foltr.edge_client.training.working_model import WorkingModel
 
 _FINITE = "expected finite numbers that fit float32"
 _POSITIONS = "give integers, from 0, of the list as shown, e.g. [0, 3] where the first and the fourth were clicked"
-
-
-@dataclass(frozen=True, eq=False)
-class Serp:
-    """A result list as shown.
-
-    Attributes:
-        ranking: (shown,) int64, indices into the candidates given to `EdgeClient.rank`, best first.
-        model_version: the global model that the device had; None before the first one arrived.
-        reversals, log_probability: of the list as it was drawn, see `foltr.core.learning.display.DrawnList`.
-        variant: which of the method's rankers made it (see `Interaction`).
-        source: whose order it was drawn around: the application's, the model's, or both.
-        to_credit: (shown,) int8 of an interleaved list, see `foltr.core.learning.gate.interleaving_credits`.
-        base_positions: (shown,) int64, the position of each document in the application's order, from 0.
-    """
-
-    serp_id: str
-    ranking: npt.NDArray[np.int64]
-    model_version: int | None
-    features: npt.NDArray[np.float32] = field(repr=False)
-    reversals: npt.NDArray[np.float64] = field(repr=False)
-    log_probability: float = field(repr=False)
-    variant: int = 0
-    source: Source = Source.BASE
-    to_credit: npt.NDArray[np.int8] | None = field(default=None, repr=False)
-    base_positions: npt.NDArray[np.int64] | None = field(default=None, repr=False)
 
 
 class ListSourceGate(Protocol):

@@ -24,7 +24,7 @@ from foltr.core.errors import DataError, SettingsError, UsageError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.file_locks import create_private, lock_store
 from foltr.edge_client.store import ledger
-from foltr.edge_client.store.schema import SCHEMA, SCHEMA_VERSION
+from foltr.edge_client.store.schema import RECENT_LISTS, SCHEMA, SCHEMA_VERSION
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -172,6 +172,7 @@ class StoreFile:
         with self.transaction() as cursor:
             if version == 0:
                 self._create(cursor)
+            cursor.execute(RECENT_LISTS)
             self.forgotten = self.rows("SELECT state FROM owner") == [("forgotten",)]
             self._set_owner(cursor, owner)
 

@@ -106,6 +106,31 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert set(stored(path)) >= taken
 
 
+def test_a_list_outlives_kill_9_and_a_click_on_it_counts_once(credentials, path):
+    """Shown by one process, clicked in the next, which is killed too, and clicked again in a third."""
+    done = run(
+        """
+serp = ranker.rank(DOCUMENTS)
+while not ranker.store.rows("SELECT 1 FROM recent_lists"):
+    time.sleep(0.01)
+print(serp.serp_id, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+        credentials,
+        path,
+    )
+    assert done.returncode == -9, done.stderr
+    serp_id = done.stdout.strip()
+    for position in (3, 1):
+        code = f"ranker.record_clicks({serp_id!r}, [{position}]); os.kill(os.getpid(), signal.SIGKILL)"
+        done = run(code, credentials, path)
+        assert done.returncode == -9, done.stderr
+    assert stored(path) == [serp_id]
+    with contextlib.closing(DeviceStore(path, client_id=None, federation=None, max_interactions=1000)) as store:
+        (interaction,) = store.waiting_interactions(10)
+    assert interaction.clicks.tolist() == [False, True, False, True, False]
+
+
 def test_a_process_ends_without_a_word(credentials, path):
     """Nobody closed the ranker: it ends at once, quietly, and the next start has what was recorded."""
     done = run("click(); print('recorded')", credentials, path)
