@@ -138,6 +138,11 @@ class Runtime(Device):
         finally:
             await self._link.__aexit__()
 
+    def __repr__(self) -> str:
+        if self._agent is None:
+            return f"<{type(self).__name__}: {self.client_id} of {self.federation!r}, not entered>"
+        return super().__repr__()
+
     @property
     def agent(self) -> Agent:
         """The agent of this device. Raises UsageError before it is entered."""

@@ -41,6 +41,7 @@ from foltr.edge_client.forgetting import ForgetResult
 from foltr.edge_client.gating import judged_by
 from foltr.edge_client.options import Experiment, Privacy, Ranking, checked_exploration, declared_schema
 from foltr.edge_client.recording import store_list, with_those_before
+from foltr.edge_client.report import Report
 from foltr.edge_client.serp import Serp
 from foltr.edge_client.serps import as_features, clicks_on, make_serp, read_candidates
 from foltr.edge_client.store.gate_rows import write_gate
@@ -153,7 +154,7 @@ class SearchRanker(Device):
 
     @property
     def state(self) -> DeviceState:
-        """Its state, and whose order it shows; its text suits a log or a settings page."""
+        """As `Device.state`, also before it is enrolled and once it is closed."""
         if self._device.is_over:
             return DeviceState("closed")
         if self.agent is None:
@@ -246,6 +247,11 @@ class SearchRanker(Device):
         if self.agent is not None or not self._gated or self._device.is_over:
             return super().gate
         return self.store.gate()
+
+    def report(self) -> Report:
+        """Return as `Device.report` does. Raises UsageError if it is closed."""
+        self._device.check_open()
+        return super().report()
 
     def _checked_width(self, features: npt.ArrayLike) -> npt.ArrayLike:
         """Return the features as numbers; DataError if they are not as many as the application said."""

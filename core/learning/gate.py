@@ -57,6 +57,7 @@ SHARE_PROMISING = 0.5
 """The share while the gate is closed and the model looks no worse."""
 FEWEST_PROMISING = 4.0
 """The fewest credits for that."""
+_Z = 1.96  # standard errors of an interval of 95 %
 _LEAST_VARIANCE = 0.02  # of a reciprocal rank: a few equal ones are no certainty
 
 
@@ -69,6 +70,14 @@ class Source(StrEnum):
 
     def __repr__(self) -> str:
         return repr(self.value)  # so that a list prints readably
+
+
+class Interval(NamedTuple):
+    """An estimate, and the 95 % interval around it."""
+
+    estimate: float
+    low: float
+    high: float
 
 
 class FadingMean(NamedTuple):
@@ -198,12 +207,39 @@ class Gate:
     @property
     def model_score(self) -> float:
         """Return by how many standard errors the model's lists had more reward than the base's; 0 for too few lists."""
+        difference, error = self._reward_difference or (0.0, 1.0)
+        return difference / error
+
+    @property
+    def _reward_difference(self) -> tuple[float, float] | None:
+        """The reward of the model's newest lists minus that of the base's, and its standard error."""
         if min(self.of_base.weight, self.of_model.weight) < FEWEST_LISTS:
-            return 0.0
+            return None
         base = max(self.of_base.variance, _LEAST_VARIANCE)
         model = max(self.of_model.variance, base)  # the model's few lists may be alike by chance
         error = math.sqrt(base * self.of_base.share_of_variance + model * self.of_model.share_of_variance)
-        return (self.of_model.mean - self.of_base.mean) / error
+        return self.of_model.mean - self.of_base.mean, error
+
+    @property
+    def reward_difference(self) -> Interval | None:
+        """Return by how much the model's newest lists have more reward than the base's; None for too few lists."""
+        if self._reward_difference is None:
+            return None
+        difference, error = self._reward_difference
+        return Interval(difference, difference - _Z * error, difference + _Z * error)
+
+    @property
+    def preference(self) -> Interval | None:
+        """Return the share of interleaved lists with a credit that credit the model; None for too few lists.
+
+        The newest weigh most. It is 0.5 if both orders are equally good. The interval is Wilson's.
+        """
+        if self.credits.weight < FEWEST_CREDITS:
+            return None
+        share, n = (1.0 + self.credits.mean) / 2, 1.0 / self.credits.share_of_variance
+        centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+        half = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2)) / (1 + _Z**2 / n)
+        return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
 
 
 def source_of_next(gate: Gate, rng: np.random.Generator) -> Source:
