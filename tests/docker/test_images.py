@@ -203,7 +203,7 @@ def test_the_bases_are_the_same_in_every_file():
 
 
 def test_a_device_image_has_no_database_and_no_compiler():
-    """The device's pins are the base install."""
+    """The device's pins are the command line's."""
     unwanted = {"sqlalchemy", "alembic", "aiosqlite", "numba", "llvmlite", "scipy", "scikit-learn", "iotcore"}
     assert not unwanted & pins("edge-client.txt").keys()
     assert {"sqlalchemy", "asyncpg"} <= pins("federator.txt").keys()
