@@ -1,5 +1,8 @@
 """Clicks on a list are recorded by its id and add up, until an update has it; each counts once, everywhere."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from support.federator_by_hand import N_FEATURES, Federator, content, device, in_round, see
@@ -7,7 +10,9 @@ from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import DataError
 from foltr.core.learning.gate import Source
+from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signing import SigningKey
 from foltr.edge_client.search_ranker import SearchRanker
 from foltr.edge_client.store.store import DeviceStore
 
@@ -126,3 +131,45 @@ async def test_lists_are_saved_soon_after_they_were_shown(mqtt_broker, path):
     async with device(mqtt_broker, path) as client:
         client.rank(DOCUMENTS)
         await until(lambda: client.store.rows("SELECT count(*) FROM recent_lists") == [(1,)])
+
+
+def test_threads_that_click_on_one_list_lose_no_click(path):
+    """Each click that was taken is in the one interaction, and in no other."""
+    with SearchRanker(store=path) as ranker, ThreadPoolExecutor(4) as pool:
+        shown = [ranker.rank(DOCUMENTS, **PLAIN).serp_id for _ in range(10)]
+        clicks = [(serp_id, position) for serp_id in shown for position in (0, 1, 3)]
+        list(pool.map(lambda click: ranker.record_clicks(click[0], [click[1]]), clicks))
+        assert list(recorded(ranker.store).values()) == [[0, 1, 3]] * 10
+        assert ranker.gate.count(Source.BASE) == (10, 10, 10.0)
+
+
+async def test_a_list_from_before_the_credentials_gets_clicks_afterwards(nowhere, path):
+    """Shown and clicked by a ranker that was nobody's, clicked again by a client, with the gate's count of it."""
+    credentials = device_identity(
+        SigningKey.generate(), SigningKey.generate().public, "mail", "device-7", 1, BrokerAccess(broker_url=nowhere)
+    )
+    with SearchRanker(store=path) as ranker:
+        serp_id = ranker.rank(DOCUMENTS, **PLAIN).serp_id
+        ranker.record_clicks(serp_id, [3])
+        await asyncio.to_thread(ranker.enrol, credentials)
+        ranker.record_clicks(serp_id, [1])
+        assert list(recorded(ranker.store).values()) == [[1, 3]]
+        assert ranker.gate.count(Source.BASE) == (1, 1, 0.5)
+    with SearchRanker(store=path) as ranker:
+        assert ranker.gate.count(Source.BASE) == (1, 1, 0.5)
+
+
+async def test_a_federation_that_lost_an_update_opens_its_lists_again(mqtt_broker):
+    """They wait again with the clicks that came before, and take more."""
+    async with in_round(mqtt_broker) as (federator, client):
+        first, _ = *see(client, 1), *see(client, 2)
+        await federator.accept(await federator.update(), client)
+        with pytest.raises(DataError, match="in an update already"):
+            client.record_clicks(first.serp_id, [2])
+        federator.watermarks.clear()
+        await federator.membership("device-7", ReceiptCode.JOINED)
+        await until(lambda: client.n_waiting == 2)
+        client.record_clicks(first.serp_id, [2])
+        await federator.announce(2, base=1)
+        assert content(await federator.update()) == [1, 2]
+        assert clicks_of(client.store) == [[0], [0, 2]]
