@@ -42,6 +42,7 @@ from foltr.edge_client.options import (
     Ranking,
     agreed_name,
     broker_address,
+    check_groups,
     checked_exploration,
     checked_type,
     declared_schema,
@@ -88,6 +89,8 @@ class EdgeClient(Runtime):
         on_event: Observer | None = None,
         experiment: Experiment = Experiment(),  # noqa: B008
     ) -> None:
+        groups = (connection, Connection), (ranking, Ranking), (privacy, Privacy), (experiment, Experiment)
+        check_groups(on_event, *groups)
         beside = None
         if isinstance(credentials, str | Path):
             beside, credentials = request_file(Path(credentials)), read_credentials(Path(credentials), "device")

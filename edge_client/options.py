@@ -75,7 +75,7 @@ class Privacy:
         privacy_limits: the highest epsilon and delta and the smallest cohort of a policy that this device accepts.
 
     Raises:
-        SettingsError: a number is negative, or no list would be kept.
+        SettingsError: a number is too low.
     """
 
     max_interactions: int = 10_000
@@ -87,13 +87,11 @@ class Privacy:
     privacy_limits: PrivacyLimits = USUAL_PRIVACY
 
     def __post_init__(self) -> None:
-        if self.keep_interactions < 0:
-            raise SettingsError(
-                f"keep_interactions: {self.keep_interactions} is below 0; give how many of the interactions in updates "
-                "to keep, or 0"
-            )
-        if self.recent_lists < 1:
-            raise SettingsError(f"recent_lists: {self.recent_lists} is below 1; give how many shown lists to keep")
+        for name, least in (("max_interactions", 1), ("keep_interactions", 0), ("recent_lists", 1)):
+            number = getattr(self, name)
+            checked_type(name, number, int, np.integer)
+            if number < least:
+                raise SettingsError(f"{name}: {number} is below {least}; give how many to keep")
 
 
 @dataclass(frozen=True)
@@ -114,6 +112,8 @@ class Experiment:
     alter_update: Alteration | None = None
 
     def __post_init__(self) -> None:
+        if self.seed is not None:
+            checked_type("seed", self.seed, int, np.integer)
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise SettingsError(f"seed: {self.seed} is not between 0 and 2**63 - 1")
 
@@ -122,8 +122,9 @@ def checked_exploration(exploration: Exploration | str | None) -> Exploration | 
     """Return the exploration, parsing a text; SettingsError for an unknown one."""
     if isinstance(exploration, str):
         return read_exploration(exploration)
-    if exploration is not None:
-        checked_type("exploration", exploration, Message, str)
+    given: object = exploration
+    if given is not None and not isinstance(given, Message):
+        checked_type("exploration", given, str)
     return exploration
 
 
@@ -140,7 +141,15 @@ def checked_type(argument: str, value: object, *types: type) -> None:
     """Raise SettingsError if an argument's value is of none of these types. The value may be secret."""
     if not isinstance(value, types):
         expected = " or ".join(one.__name__ for one in types)
-        raise SettingsError(f"{argument}: a {type(value).__name__} was given; give a {expected}")
+        raise SettingsError(f"{argument}: expected {expected}, got {type(value).__name__}")
+
+
+def check_groups(on_event: object, *groups: tuple[object, type]) -> None:
+    """Raise SettingsError if a group of options is none, or the observer cannot be called."""
+    for value, kind in groups:
+        checked_type(kind.__name__.lower(), value, kind)
+    if on_event is not None and not callable(on_event):
+        raise SettingsError(f"on_event: expected a function, got {type(on_event).__name__}")
 
 
 def checked_propensities(propensities: npt.ArrayLike | None) -> npt.NDArray[np.float64] | None:
@@ -169,6 +178,8 @@ def agreed_name(option: str, value: str | None, of_credentials: str | None) -> s
 
 def broker_address(broker: str | None, credentials: Credentials | None) -> BrokerAddress:
     """Return the given address, or the credentials'; SettingsError if both are missing, or it is invalid."""
+    if broker is not None:
+        checked_type("broker", broker, str)
     if credentials is not None:
         access = credentials.broker
         return BrokerAddress.of(access if broker is None else access.model_copy(update={"broker_url": broker}))

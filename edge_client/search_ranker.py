@@ -39,7 +39,15 @@ from foltr.edge_client.events import Observer
 from foltr.edge_client.features import Features
 from foltr.edge_client.forgetting import ForgetResult
 from foltr.edge_client.gating import judged_by
-from foltr.edge_client.options import Experiment, Privacy, Ranking, checked_exploration, declared_schema
+from foltr.edge_client.options import (
+    Experiment,
+    Privacy,
+    Ranking,
+    check_groups,
+    checked_exploration,
+    checked_type,
+    declared_schema,
+)
 from foltr.edge_client.recording import store_list, with_those_before
 from foltr.edge_client.report import Report
 from foltr.edge_client.serp import Serp
@@ -83,6 +91,7 @@ class SearchRanker(Device):
         on_event: Observer | None = None,
         experiment: Experiment = Experiment(),  # noqa: B008
     ) -> None:
+        check_groups(on_event, (ranking, Ranking), (privacy, Privacy), (experiment, Experiment))
         self._schema = declared_schema(schema)
         self._n_features = _checked_n_features(n_features, self._schema)
         self._gated = ranking.gate
@@ -124,6 +133,7 @@ class SearchRanker(Device):
             SettingsError: the credentials are wrong, or the store is another client's: nothing was changed.
             UsageError: it is enrolled already, or closed.
         """
+        checked_type("credentials", credentials, Credentials, str, Path)
         self._device.start(self._client_of(credentials), self._features.remarks)
 
     def close(self) -> None:

@@ -105,7 +105,7 @@ class RecentLists:
             DataError: it is not kept: another ranker's, or too old; or of other features than the application's.
         """
         if not isinstance(shown, Serp | str):
-            raise DataError(f"serp: a {type(shown).__name__} was given; give what `rank` returned, or its serp_id")
+            raise DataError(f"serp: expected what `rank` returned, or its serp_id, got {type(shown).__name__}")
         serp_id = shown if isinstance(shown, str) else shown.serp_id
         with self._lock:
             unsaved = self._unsaved.get(serp_id)

@@ -87,7 +87,7 @@ class StoreFile:
 
     def __init__(self, path: str | Path, owner: tuple[str, str] | None) -> None:
         if not isinstance(path, str | os.PathLike):
-            raise SettingsError(f"store: a {type(path).__name__} was given; give the path of a file")
+            raise SettingsError(f"store: expected the path of a file, got {type(path).__name__}")
         self._path = str(path)
         self.owner = owner
         # By topic, trusted numbers that are not stored yet (`KnowledgeStore.note_believed`).

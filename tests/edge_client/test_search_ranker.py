@@ -167,8 +167,11 @@ def test_what_is_wrong_is_told_before_the_store_is_opened(path):
             pytest.fail(f"{wrong}: {SearchRanker(**grouped(**wrong), store=path)}")
         assert "secret" not in str(caught.value)
         assert not path.exists()
-    with pytest.raises(SettingsError, match="store: a int was given"):
+    with pytest.raises(SettingsError, match="store: expected the path of a file, got int"):
         SearchRanker(store=3)
+    for wrong in ({"ranking": "x"}, {"privacy": None}, {"experiment": 3}):
+        with pytest.raises(SettingsError, match=f"{next(iter(wrong))}: expected "):
+            SearchRanker(**wrong, store=path)
 
 
 def test_the_width_is_checked_from_the_first_list_on(path):

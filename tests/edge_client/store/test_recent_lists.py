@@ -85,7 +85,7 @@ def test_a_list_of_another_ranker_is_refused(path):
             with pytest.raises(DataError, match="another ranker made it"):
                 store.recent.find(strange)
         for nothing in (None, 7, b"id"):
-            with pytest.raises(DataError, match="give what `rank` returned, or its serp_id"):
+            with pytest.raises(DataError, match="expected what `rank` returned, or its serp_id"):
                 store.recent.find(nothing)
         store.recent.remember(listed("a"))
         store.recent.n_features = 5
