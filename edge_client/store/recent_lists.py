@@ -37,6 +37,7 @@ class StoreOfLists(Protocol):
     """What this needs of the device's store."""
 
     schema_hash: bytes | None
+    forgotten: bool
 
     def rows(self, query: str, parameters: tuple[int | str | bytes, ...] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
@@ -126,21 +127,25 @@ class RecentLists:
     def save(self) -> None:
         """Save what was not saved yet, and delete what is too old. A full disk is logged: clicks come first."""
         with self._lock:
-            unsaved, self._is_scheduled = list(self._unsaved.values()), False
-        if not unsaved:
+            is_any, self._is_scheduled = bool(self._unsaved), False
+        if not is_any:
             return
+        saved: list[tuple[Serp, float]] = []
         try:
             with self._store.transaction() as cursor:
-                for serp, shown_at in unsaved:
+                # Only now: the client may have been forgotten since, which deletes what was saved until then.
+                with self._lock:
+                    saved = [] if self._store.forgotten else list(self._unsaved.values())
+                for serp, shown_at in saved:
                     cursor.execute(_INSERT.format("OR IGNORE"), _values(serp, shown_at, self._store.schema_hash))
                 _trim(cursor, self._most, time.time() - _KEPT_S)
         except DataError as error:
-            log.warning("lists_not_saved", n=len(unsaved), cause=str(error))
+            log.warning("lists_not_saved", n=len(saved), cause=str(error))
             return
         except UsageError:
             return  # it is closed
         with self._lock:
-            for serp, _ in unsaved:
+            for serp, _ in saved:
                 self._unsaved.pop(serp.serp_id, None)
 
     def put_recorded(self, cursor: sqlite3.Cursor, serp: Serp, recorded: Recorded) -> None:

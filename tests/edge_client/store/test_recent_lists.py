@@ -119,6 +119,8 @@ def test_a_forgotten_client_keeps_no_list(path):
         for serp_id in ("saved", "not yet"):
             with pytest.raises(DataError, match="no list"):
                 store.recent.find(serp_id)
+        store.recent.remember(listed("shown by a thread that did not know yet"))
+        store.recent.save()
         assert store.rows("SELECT * FROM recent_lists") == []
 
 
