@@ -99,7 +99,9 @@ def as_numbers(features: ArrayLike) -> NDArray[np.floating]:
         casting: Literal["same_kind", "unsafe"] = "same_kind" if exact.dtype.kind == "c" else "unsafe"
         return exact if exact.dtype == np.float32 else exact.astype(np.float64, casting=casting, copy=False)
     except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"features: {_ragged_row(features) or f'expected rows of numbers: {error}'}") from error
+        raise DataError(
+            f"features: {_ragged_row(features) or f'expected numbers, (documents, features): {error}'}"
+        ) from error
 
 
 def _ragged_row(features: ArrayLike) -> str | None:
