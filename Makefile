@@ -195,8 +195,8 @@ pins: ## pin packages again after a change of the dependencies
 	@$(UV_COMPILE) pyproject.toml research/pyproject.toml --all-extras --no-emit-package foltr --group dev --group docs --output-file constraints.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres --extra metrics -o docker/federator.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres --extra dashboard -o docker/dashboard.txt
-	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra metrics -o docker/helper.txt
-	@$(UV_COMPILE) pyproject.toml -c constraints.txt -o docker/edge-client.txt
+	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra cli --extra metrics -o docker/helper.txt
+	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra cli -o docker/edge-client.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra simulation -o docker/edge-client-simulation.txt
 	@$(UV_COMPILE) --group peers -o constraints-bench.txt
 	@echo hatchling | $(UV_COMPILE) - -c constraints.txt -o docker/build.txt

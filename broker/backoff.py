@@ -12,12 +12,14 @@ TAKEN_OVER_FIRST_S = 30.0
 TAKEN_OVER_LIMIT_S = 300.0
 # A takeover that is only suspected may have another cause, so it keeps a device away for less time.
 SUSPECTED_LIMIT_S = 60.0
-# A network that ends a few connections in a row is no reason to stay away.
+# A network that ends a few connections in a row is no reason to stay away, only to mention another process.
 _N_SUSPICIOUS = 8
+_N_WORTH_MENTION = 3
 _STEADY_S = 10.0
 _DOUBLINGS_KEPT = 2  # a pause of up to 2 s after a connection that did not last
 # Longer than the first pause of a disconnected process; shorter than a keepalive needs to fail.
 _SOON_S = 40.0
+ENDED_SOON = "the broker ends each connection soon after it was made, as if another process connects as this user"
 
 
 class Backoff:
@@ -37,6 +39,16 @@ class Backoff:
     def suspects_another(self) -> bool:
         """Whether the last connection ended as if another process had taken over the session."""
         return self._n_ended_soon > 0 or self._n_taken_over > 0
+
+    def shares_session(self, lasts_s: float) -> bool:
+        """Whether another process seems to use the session, though too few connections ended to stay away.
+
+        Args:
+            lasts_s: how long the present connection has lasted; 0 without one.
+        """
+        if self._n_taken_over:
+            return lasts_s <= 2 * self._limit_s
+        return self._n_ended_soon >= _N_WORTH_MENTION and lasts_s < _SOON_S
 
     def note(self, cause: FailureCause, now: float, up_since: float | None, *, in_order: bool) -> FailureCause:
         """Note why a connection ended or failed; return the cause as it looks in view of earlier ones.
@@ -71,8 +83,7 @@ class Backoff:
         if cause.failure_kind is FailureKind.TAKEN_OVER:
             self._limit_s = TAKEN_OVER_LIMIT_S
         elif was_up and (self._n_taken_over or self._n_ended_soon >= _N_SUSPICIOUS):
-            said = "it ends each connection soon after it was made, as if another process connects as this user"
-            cause = FailureCause(FailureKind.TAKEN_OVER, f"{said} ({cause.in_words})", ONE_IDENTITY_EACH)
+            cause = FailureCause(FailureKind.TAKEN_OVER, f"{ENDED_SOON} ({cause.in_words})", ONE_IDENTITY_EACH)
         elif was_up and cause.next_step is None:
             # The broker was up a moment ago. The next attempt, soon, shows whether it still is.
             cause = replace(cause, next_step=CONNECTS_AGAIN)

@@ -59,7 +59,7 @@ def how_to_start(port: int | None) -> str:
     command = "`mosquitto -c` and what `foltr broker config --tls` wrote"
     if port is not None:
         command = f"`foltr broker run --port {port}`"
-    return f"Start one with {command}, or name a running one with --broker / FOLTR_BROKER_URL."
+    return f"Start one with {command}, or give the address of a running one (broker)."
 
 
 class LinkError(UnavailableError):

@@ -119,7 +119,7 @@ class MqttLink:
         # The connection may use MQTT 5, in which the broker says why it ends one.
         self._may_speak_5 = not persistent
         self._packet_stream: PacketStream | None = None  # of a connection that speaks MQTT 3.1.1
-        self._was_up = self._leaving = False
+        self._was_up, self._leaving, self._up_since = False, False, 0.0
         self.broker_expiry: datetime | None = None
         self._ending = DisconnectCapture()
         self._client: aiomqtt.Client | None = None
@@ -191,6 +191,12 @@ class MqttLink:
     def failure_kind(self) -> FailureKind | None:
         """What keeps it down; None as for `cause`."""
         return None if self.cause is None else self.cause.failure_kind
+
+    @property
+    def shares_session(self) -> bool:
+        """Whether another process seems to connect as this user: each ends the other's connections."""
+        lasts_s = time.monotonic() - self._up_since if self.connected else 0.0
+        return self._backoff is not None and self._backoff.shares_session(lasts_s)
 
     @property
     def outage(self) -> UnavailableError | None:
@@ -294,21 +300,20 @@ class MqttLink:
     async def _stay_connected(self) -> None:
         backoff = self._backoff = Backoff(time.monotonic())
         while not self._leaving:
-            up_since = time.monotonic()
             try:
                 if self._before_connecting is not None:
                     await self._before_connecting()
                 async with self._connection() as client:
-                    up_since = time.monotonic()
+                    self._up_since = time.monotonic()
                     await self._serve(client)
             except (aiomqtt.MqttError, UnavailableError, OSError, ValueError) as error:
-                answered = self._up.is_set()
+                answered, now = self._up.is_set(), time.monotonic()
                 if self._diagnoses_with_mqtt5 and not answered and lacks_version_5(error):
                     self._may_speak_5 = False
                     continue
                 cause = explain(error, self._ending, tls=self.address.tls, answered=answered)
                 in_order = self._ending.error is None
-                self._cause = backoff.note(cause, time.monotonic(), up_since if answered else None, in_order=in_order)
+                self._cause = backoff.note(cause, now, self._up_since if answered else None, in_order=in_order)
             finally:
                 self._up.clear()
                 self._client = None

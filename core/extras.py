@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 MODULES: Final = {
+    "cli": ("rich", "structlog", "typer"),
     "federator": ("sqlalchemy", "alembic", "aiosqlite", "jwt"),
     "postgres": ("asyncpg",),
     "simulation": ("iotcore", "numba", "scipy", "unearth"),

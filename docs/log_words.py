@@ -133,6 +133,7 @@ PASSES_BY_ITSELF = {
     "interactions_not_discarded": "The store failed; retried.",
     "kept_interactions_not_learned": "Some kept clicks do not fit the unlearned model.",
     "lease_not_renewed": "The database was late; retried within a second.",
+    "lists_not_saved": "Clicks by id need a list on disk; retried.",
     "leave_not_confirmed": "It left without an answer.",
     "leave_not_finished": "The broker keeps something of it.",
     "message_dropped": "Overloaded; asked again.",

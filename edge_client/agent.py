@@ -21,7 +21,8 @@ from foltr.edge_client.forgetting import ENROL_AGAIN
 from foltr.edge_client.inbox import Inbox
 from foltr.edge_client.options import DeviceOptions
 from foltr.edge_client.recording import Later
-from foltr.edge_client.serps import Serp, as_features, check_width, clicks_on, make_serp, read_candidates
+from foltr.edge_client.serp import Serp
+from foltr.edge_client.serps import as_features, check_width, clicks_on, make_serp, read_candidates
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.training.working_model import WorkingModel
 
@@ -72,8 +73,7 @@ class Agent(DeviceComponents):
     @property
     def is_settled(self) -> bool:
         """No update waits for its receipt, for sending, or for kernels."""
-        is_being_made = self.contributor.is_altering or self.contributor.waits_to_join or self.trainer.is_loading
-        return self.participation.pending is None and not is_being_made
+        return self.participation.pending is None and not self.is_making_update
 
     @property
     def blocker(self) -> Blocker | None:
@@ -126,14 +126,19 @@ class Agent(DeviceComponents):
         with self.trainer.form():
             candidates = read_candidates(self.features.scaled(features), base)
             self.features.warn_unscaled(candidates.features, candidates.span)
-            return make_serp(candidates, k, self._snapshot(), self.rng, exploration=chosen, gate=self.gate)
+            serp = make_serp(candidates, k, self._snapshot(), self.rng, exploration=chosen, gate=self.gate)
+        if not self.forgotten:
+            self.store.recent.remember(serp)
+        return serp
 
-    def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
+    def record_clicks(self, serp: Serp | str, clicked: Iterable[int]) -> None:
         """Record clicks as `EdgeClient.record_clicks` says."""
-        clicks = clicks_on(serp, clicked)
         with self._recording:
             if not self.forgotten:
-                self.recorder.record(serp, clicks)
+                shown = self.store.recent.find(serp)
+                self.recorder.record(shown, clicks_on(shown.serp, clicked))
+            elif isinstance(serp, Serp):
+                clicks_on(serp, clicked)  # a wrong position stays an error
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:

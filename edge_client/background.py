@@ -3,6 +3,7 @@
 It has no reference to the ranker, so that a dropped ranker can be collected.
 """
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -13,6 +14,7 @@ from foltr.core.logs import get_logger
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.loop_thread import LoopThread
+from foltr.edge_client.store.recent_lists import SAVED_WITHIN_S
 from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
@@ -33,6 +35,7 @@ class BackgroundDevice:
 
     def __init__(self, store: DeviceStore) -> None:
         self.store = store
+        store.recent.schedule = _later
         self.agent: Agent | None = None
         self.life = threading.RLock()
         self._pid, self._is_closed = os.getpid(), False
@@ -116,3 +119,11 @@ class BackgroundDevice:
 
         if self._thread is not None:
             self._thread.soon(done)
+
+
+def _later(work: Callable[[], None]) -> None:
+    """Work in a thread, which does not keep the process alive: closing does what is left."""
+    timer = threading.Timer(SAVED_WITHIN_S, work)
+    timer.daemon = True
+    with contextlib.suppress(RuntimeError):  # the process ends
+        timer.start()

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from foltr.broker.failures import FailureKind
+from foltr.broker.backoff import ENDED_SOON
+from foltr.broker.failures import ONE_IDENTITY_EACH, FailureKind
 from foltr.core.protocol.described_enum import DescribedEnum
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.edge_client.components import DeviceComponents
@@ -33,7 +34,7 @@ _OF_LINK = {
 }
 _OF_OBJECTION = {Objection.PINNED: BlockerKind.NO_POLICY, Objection.BEYOND_LIMITS: BlockerKind.POLICY_BEYOND_LIMITS}
 _ENROL = {
-    ReceiptCode.NOT_ENROLLED: "start it with the file that `foltr device enrol NAME` writes (--credentials)",
+    ReceiptCode.NOT_ENROLLED: "start it with credentials, the file that `foltr device enrol NAME` writes",
     ReceiptCode.REVOKED: "ask the operator for a new file: foltr device enrol NAME --replace",
     ReceiptCode.BAD_SIGNATURE: "start it with the newest file of this name: foltr device enrol NAME --replace",
 }
@@ -58,12 +59,10 @@ def blocker_of(device: DeviceComponents, now: float) -> Blocker | None:
         return Blocker(BlockerKind.FORGOTTEN, f"the client was forgotten: {ENROL_AGAIN}")
     link, forgetting = device.link, device.forgetting
     if (outage := link.outage) is not None:
-        kind = (
-            BlockerKind.BROKER_AWAY
-            if link.failure_kind is None
-            else _OF_LINK.get(link.failure_kind, BlockerKind.BROKER_AWAY)
-        )
-        return Blocker(kind, str(outage))
+        kind = BlockerKind.SESSION_TAKEN_OVER if link.shares_session else BlockerKind.BROKER_AWAY
+        return Blocker(kind if link.failure_kind is None else _OF_LINK.get(link.failure_kind, kind), str(outage))
+    if link.shares_session:
+        return Blocker(BlockerKind.SESSION_TAKEN_OVER, f"{ENDED_SOON}. {ONE_IDENTITY_EACH}")
     if forgetting.state is not None:
         refused = None if forgetting.refusal is None else refusal_in_words(forgetting.refusal)
         told = refused or "nothing else is sent until the federation answers; check that its federator runs"

@@ -42,11 +42,13 @@ from foltr.edge_client.options import (
     Ranking,
     agreed_name,
     broker_address,
+    check_groups,
     checked_exploration,
+    checked_type,
     declared_schema,
 )
 from foltr.edge_client.runtime import Runtime
-from foltr.edge_client.serps import Serp
+from foltr.edge_client.serp import Serp
 from foltr.edge_client.store.store import DeviceStore
 
 __all__ = ["EdgeClient", "ForgetResult", "Serp"]
@@ -87,9 +89,13 @@ class EdgeClient(Runtime):
         on_event: Observer | None = None,
         experiment: Experiment = Experiment(),  # noqa: B008
     ) -> None:
+        groups = (connection, Connection), (ranking, Ranking), (privacy, Privacy), (experiment, Experiment)
+        check_groups(on_event, *groups)
         beside = None
         if isinstance(credentials, str | Path):
             beside, credentials = request_file(Path(credentials)), read_credentials(Path(credentials), "device")
+        elif credentials is not None:
+            checked_type("credentials", credentials, Credentials, str, Path)
         named = (None, None) if credentials is None else (credentials.federation, credentials.name)
         options = DeviceOptions(
             agreed_name("federation", connection.federation, named[0]),
@@ -115,6 +121,7 @@ class EdgeClient(Runtime):
             federation=self.federation,
             max_interactions=self._options.privacy.max_interactions,
             max_kept=self._options.privacy.keep_interactions,
+            max_recent=self._options.privacy.recent_lists,
         )
         try:
             self.open(self._opened_store)
@@ -167,13 +174,17 @@ class EdgeClient(Runtime):
         """
         return self.agent.rank(features, self.serp_length if k is None else k, base, checked_exploration(exploration))
 
-    def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
+    def record_clicks(self, serp: Serp | str, clicked: Iterable[int]) -> None:
         """Record the user's clicks on a shown list: integer positions from 0, best first; no clicks are a record too.
 
-        On disk when it returns. Recording the same list twice changes nothing.
+        On disk when it returns. Clicks on the same list add up; those recorded before change nothing.
+
+        Args:
+            serp: the list, or its ``serp_id``, also after a restart (`Privacy.recent_lists`).
 
         Raises:
-            DataError: a click is not a position of the list.
+            DataError: a click is not a position of the list; the list is another client's or too old; or it is in an
+                update already, and has new clicks.
         """
         self.check_thread()
         self.agent.record_clicks(serp, clicked)

@@ -125,6 +125,11 @@ class DeviceComponents:
         return self.forgetting.forgotten
 
     @property
+    def is_making_update(self) -> bool:
+        """An update is being altered, or waits for the answer to the join or for kernels."""
+        return self.contributor.is_altering or self.contributor.waits_to_join or self.trainer.is_loading
+
+    @property
     def schema_difference(self) -> str | None:
         """See `Device.schema_difference`."""
         other = self.participation.other_schema
@@ -142,7 +147,7 @@ class DeviceComponents:
         """Delete the data of every part: the client was forgotten."""
         for part in (
             *(self.policy, self.participation, self.trainer, self.relearning, self.models, self.voter),
-            *(self.audit, self.visits, self.recorder),
+            *(self.audit, self.visits, self.store.recent),
         ):
             part.forget()
         if self.gate is not None:

@@ -13,7 +13,9 @@ from foltr.core.learning.gate import Gate
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.blockers import Blocker
+from foltr.edge_client.device_state import DeviceState, state_of
 from foltr.edge_client.events import AuditLogCut
+from foltr.edge_client.report import Report, report_of
 from foltr.edge_client.store.store import DeviceStore
 
 SERP_LENGTH = PdgdTraining().serp_length
@@ -32,6 +34,19 @@ class Device(ABC):
     @abstractmethod
     def store(self) -> DeviceStore:
         """The device's SQLite file."""
+
+    @property
+    def state(self) -> DeviceState:
+        """Its state, and whose order it shows; its text suits a log or a settings page."""
+        return DeviceState("not enrolled") if self.agent is None else state_of(self.agent, self.blocker, None)
+
+    def report(self) -> Report:
+        """Return what the clicks on this device say: whether the model's order is better than the application's."""
+        is_gated = self.agent is None or self.agent.gate is not None
+        return report_of(self.state, self.gate, is_gated=is_gated)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.state}>"
 
     @property
     def blocker(self) -> Blocker | None:

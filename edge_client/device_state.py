@@ -49,6 +49,51 @@ class DeviceState:
         return "; ".join([f"{self.status}: lists are in {self.order}", *self.remarks])
 
 
+@dataclass(frozen=True)
+class Settled:
+    """What `EdgeClient.wait_settled` leaves; true if nothing waits.
+
+    Attributes:
+        is_pending: an update waits for its receipt.
+        n_waiting: lists that are in no update yet.
+        cause: what they wait for.
+    """
+
+    is_pending: bool
+    n_waiting: int
+    cause: str
+
+    def __bool__(self) -> bool:
+        return not self.is_pending and self.n_waiting == 0
+
+    def __str__(self) -> str:
+        if self:
+            return "nothing waits"
+        parts = ["an update waits for its receipt"] if self.is_pending else []
+        if self.n_waiting:
+            parts.append(f"{self.n_waiting} lists are in no update yet")
+        return f"{', '.join(parts)}: {self.cause}"
+
+
+def settled_by_now(device: DeviceComponents, blocker: Blocker | None) -> Settled:
+    """Return what waits on a device."""
+    participation, n_waiting = device.participation, device.store.n_waiting()
+    is_pending, training = participation.pending is not None or device.is_making_update, participation.training
+    if blocker is not None:
+        cause = blocker.message
+    elif participation.left:
+        cause = "this client has left the federation"
+    elif is_pending:
+        cause = "the federator answers when it has stored the update"
+    elif training is None:
+        cause = "the federation has announced no round yet"
+    elif n_waiting < training.min_interactions:
+        cause = f"an update needs {training.min_interactions}"
+    else:
+        cause = "they wait for the next round"
+    return Settled(is_pending, n_waiting, cause)
+
+
 def state_of(device: DeviceComponents, blocker: Blocker | None, n_features: int | None) -> DeviceState:
     """Return the state of a device that is a client of a federation.
 

@@ -21,7 +21,7 @@ from foltr.core.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.core.protocol.signing import epoch_and_number
 from foltr.core.protocol.trainings import Training
 from foltr.edge_client.participation import Participation
-from foltr.edge_client.serps import Serp
+from foltr.edge_client.serp import Serp
 from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)

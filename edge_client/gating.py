@@ -1,18 +1,18 @@
 """A device's gate (`foltr.core.learning.gate`), stored with the lists that it judged by. It is never sent."""
 
-import sqlite3
 import threading
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from foltr.core.learning.gate import Gate, Source, source_of_next, with_list
+from foltr.core.learning.gate import Gate, Source, source_of_next, with_list, with_more_clicks
 from foltr.core.logs import get_logger
 from foltr.edge_client.events import GateChanged
-from foltr.edge_client.serps import Serp
-from foltr.edge_client.store.gate_rows import read_gate, write_gate
+from foltr.edge_client.serp import Serp
+from foltr.edge_client.store.gate_rows import write_gate
 from foltr.edge_client.store.interaction_rows import Within
+from foltr.edge_client.store.recent_lists import Recorded
 from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
@@ -51,9 +51,15 @@ class DeviceGate:
         """Return whether the model decides which neighbours of the application's list to exchange."""
         return self.gate.takes_advice
 
-    def prepare_update(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> tuple[Gate, Within]:
-        """Return the gate after one more list with its clicks (shown,), and what writes it; then `apply_update`."""
-        judged = with_list(self.gate, serp.source, clicks, serp.to_credit)
+    def prepare_update(
+        self, serp: Serp, clicks: npt.NDArray[np.bool_], before: Recorded | None = None
+    ) -> tuple[Gate, Within]:
+        """Return the gate after a list with its clicks (shown,), and what writes it; then `apply_update`.
+
+        Args:
+            before: what was recorded of this list earlier.
+        """
+        judged = judged_by(self.gate, serp, clicks, before)
         return judged, partial(write_gate, gate=judged, before=self._written)
 
     def apply_update(self, judged: Gate) -> GateChanged | None:
@@ -74,10 +80,9 @@ class DeviceGate:
         self.gate, self._written = Gate(), None
 
 
-def gate_update_in_store(serp: Serp, clicks: npt.NDArray[np.bool_]) -> Within:
-    """Return a function that judges a list with its clicks (shown,) in its transaction, without a device."""
-
-    def judge(cursor: sqlite3.Cursor) -> None:
-        write_gate(cursor, with_list(read_gate(cursor.connection), serp.source, clicks, serp.to_credit))
-
-    return judge
+def judged_by(gate: Gate, serp: Serp, clicks: npt.NDArray[np.bool_], before: Recorded | None) -> Gate:
+    """Return the gate after a list with its clicks (shown,), of which some may have been recorded before."""
+    if before is None or before.nth is None:
+        return with_list(gate, serp.source, clicks, serp.to_credit)
+    n_since = gate.count(serp.source).lists - before.nth
+    return with_more_clicks(gate, serp.source, (before.clicks, clicks), n_since, serp.to_credit)

@@ -10,9 +10,11 @@ from foltr.broker.address import BrokerAddress
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.explorations import Exploration, read_exploration
+from foltr.core.protocol.fields import Message
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import check_name
 from foltr.edge_client.contribution import Alteration
+from foltr.edge_client.store.recent_lists import KEPT_LISTS
 from foltr.edge_client.store.store import KEPT_INTERACTIONS
 from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
@@ -66,28 +68,30 @@ class Privacy:
     Args:
         max_interactions: how many interactions may wait; beyond it the oldest are dropped.
         keep_interactions: how many counted interactions are kept, for unlearning (docs/devices.md). 0 keeps none.
+        recent_lists: how many of the newest lists are kept for their clicks, for a day.
         votes: say with each update whether the newest model suits this user's clicks better than an older one.
         evaluation: say with each update, if the federation asks, how many of its lists were clicked, and how far up.
         unlearning_limits: how much unlearning jobs may ask of this device.
         privacy_limits: the highest epsilon and delta and the smallest cohort of a policy that this device accepts.
 
     Raises:
-        SettingsError: a number is negative.
+        SettingsError: a number is too low.
     """
 
     max_interactions: int = 10_000
     keep_interactions: int = KEPT_INTERACTIONS
+    recent_lists: int = KEPT_LISTS
     votes: bool = True
     evaluation: bool = True
     unlearning_limits: UnlearningLimits = USUAL_LIMITS
     privacy_limits: PrivacyLimits = USUAL_PRIVACY
 
     def __post_init__(self) -> None:
-        if self.keep_interactions < 0:
-            raise SettingsError(
-                f"keep_interactions: {self.keep_interactions} is below 0; give how many of the interactions in updates "
-                "to keep, or 0"
-            )
+        for name, least in (("max_interactions", 1), ("keep_interactions", 0), ("recent_lists", 1)):
+            number = getattr(self, name)
+            checked_type(name, number, int, np.integer)
+            if number < least:
+                raise SettingsError(f"{name}: {number} is below {least}; give how many to keep")
 
 
 @dataclass(frozen=True)
@@ -108,18 +112,44 @@ class Experiment:
     alter_update: Alteration | None = None
 
     def __post_init__(self) -> None:
+        if self.seed is not None:
+            checked_type("seed", self.seed, int, np.integer)
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise SettingsError(f"seed: {self.seed} is not between 0 and 2**63 - 1")
 
 
 def checked_exploration(exploration: Exploration | str | None) -> Exploration | None:
     """Return the exploration, parsing a text; SettingsError for an unknown one."""
-    return read_exploration(exploration) if isinstance(exploration, str) else exploration
+    if isinstance(exploration, str):
+        return read_exploration(exploration)
+    given: object = exploration
+    if given is not None and not isinstance(given, Message):
+        checked_type("exploration", given, str)
+    return exploration
 
 
 def declared_schema(schema: FeatureSchema | str | Path | None) -> FeatureSchema | None:
     """Return the schema, reading it from a path; SettingsError if the file holds none."""
-    return FeatureSchema.read(schema) if isinstance(schema, str | Path) else schema
+    if isinstance(schema, str | Path):
+        return FeatureSchema.read(schema)
+    if schema is not None:
+        checked_type("schema", schema, FeatureSchema, str, Path)
+    return schema
+
+
+def checked_type(argument: str, value: object, *types: type) -> None:
+    """Raise SettingsError if an argument's value is of none of these types. The value may be secret."""
+    if not isinstance(value, types):
+        expected = " or ".join(one.__name__ for one in types)
+        raise SettingsError(f"{argument}: expected {expected}, got {type(value).__name__}")
+
+
+def check_groups(on_event: object, *groups: tuple[object, type]) -> None:
+    """Raise SettingsError if a group of options is none, or the observer cannot be called."""
+    for value, kind in groups:
+        checked_type(kind.__name__.lower(), value, kind)
+    if on_event is not None and not callable(on_event):
+        raise SettingsError(f"on_event: expected a function, got {type(on_event).__name__}")
 
 
 def checked_propensities(propensities: npt.ArrayLike | None) -> npt.NDArray[np.float64] | None:
@@ -148,6 +178,8 @@ def agreed_name(option: str, value: str | None, of_credentials: str | None) -> s
 
 def broker_address(broker: str | None, credentials: Credentials | None) -> BrokerAddress:
     """Return the given address, or the credentials'; SettingsError if both are missing, or it is invalid."""
+    if broker is not None:
+        checked_type("broker", broker, str)
     if credentials is not None:
         access = credentials.broker
         return BrokerAddress.of(access if broker is None else access.model_copy(update={"broker_url": broker}))

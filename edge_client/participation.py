@@ -235,6 +235,11 @@ class Participation:
         )
 
     @property
+    def is_informed(self) -> bool:
+        """Whether the federation has said what it takes from this device now: it has joined, and knows the round."""
+        return self.joined and self.is_fresh
+
+    @property
     def objection(self) -> Objection | None:
         """Why nothing is sent to the round, apart from random selection; None if nothing speaks against it."""
         if self.round is None:

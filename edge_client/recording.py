@@ -1,19 +1,23 @@
-"""A shown list and its clicks are recorded once: stored, then learned."""
+"""A shown list and its clicks are recorded: stored, then learned.
+
+Clicks on one list add up until it is in an update. More clicks replace its interaction, and what was learned from it
+is learned again. A repetition changes nothing.
+"""
 
 import sqlite3
 import threading
-import weakref
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
+from foltr.core.learning.gate import Gate
 from foltr.core.learning.interaction import Interaction
 from foltr.edge_client.contribution import Contributor
 from foltr.edge_client.events import Observer
 from foltr.edge_client.gating import DeviceGate
-from foltr.edge_client.serps import Serp
 from foltr.edge_client.store.interaction_rows import UNNUMBERED, Within
+from foltr.edge_client.store.recent_lists import RecentList, Recorded
 from foltr.edge_client.store.store import DeviceStore
 
 Later = Callable[[Callable[[], None]], None]
@@ -45,18 +49,15 @@ class Recorder:
         self._gate = gate
         self._emit = tell
         self._lock = threading.Lock()
-        # The store forgets a list once its update counts; the application may pass it again.
-        self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()
 
-    def record(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> None:
-        """Record a list with its clicks (shown,); on disk when it returns. A repeated or empty list changes nothing."""
-        if not len(serp.ranking):
-            return
+    def record(self, shown: RecentList, clicks: npt.NDArray[np.bool_]) -> None:
+        """Record a list with its clicks (shown,); on disk when it returns. A repeated or empty list changes nothing.
+
+        Raises:
+            DataError: it is in an update already, and these clicks are not.
+        """
         with self._lock, self._trainer.form():
-            if serp in self._recorded:
-                return
-            learn = self._store_list(serp, clicks)
-            self._recorded.add(serp)
+            learn = self._store_list(shown, clicks)
         if learn is None:
             return
         if self._later is None:
@@ -64,17 +65,18 @@ class Recorder:
         else:
             self._later(learn)
 
-    def forget(self) -> None:
-        """Forget the recorded lists."""
-        self._recorded.clear()
-
-    def _store_list(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None] | None:
+    def _store_list(self, shown: RecentList, clicks: npt.NDArray[np.bool_]) -> Callable[[], None] | None:
         """Store a list and the judgements from it; return the work left for the device's thread.
 
-        Nothing is left if the list was stored before.
+        Nothing is left if it was stored before with all these clicks.
         """
-        judged, write_gate = (None, None) if self._gate is None else self._gate.prepare_update(serp, clicks)
-        compared, write_comparison = self._voter.prepare_update(serp, clicks)
+        serp, before = shown
+        added = with_those_before(shown, clicks)
+        if added is None:
+            return None
+        clicks = added
+        judged, write_gate = (None, None) if self._gate is None else self._gate.prepare_update(serp, clicks, before)
+        compared, write_comparison = self._voter.prepare_update(serp, clicks, None if before is None else before.clicks)
 
         def within(cursor: sqlite3.Cursor) -> None:
             for write in (write_gate, write_comparison):
@@ -82,10 +84,11 @@ class Recorder:
                     write(cursor)
 
         n_dropped = self._store.n_dropped
-        interaction = store_list(self._store, serp, clicks, within, self._evaluator.base_reward_of(serp, clicks))
+        base_reward = self._evaluator.base_reward_of(serp, clicks)
+        interaction = store_list(self._store, shown, clicks, within, base_reward, judged)
         if interaction is None:
             return None
-        in_order = self._store.n_dropped == n_dropped
+        in_order = self._store.n_dropped == n_dropped and before is None
         if compared is not None:
             self._voter.apply_update(compared)
         change = None if self._gate is None or judged is None else self._gate.apply_update(judged)
@@ -102,17 +105,39 @@ class Recorder:
         return learn
 
 
+def with_those_before(shown: RecentList, clicks: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
+    """Return all clicks (shown,) on a list so far; None if these add nothing to what was recorded, or it is empty."""
+    if not len(shown.serp.ranking):
+        return None
+    if shown.before is None:
+        return clicks
+    return clicks | shown.before.clicks if (clicks & ~shown.before.clicks).any() else None
+
+
 def store_list(
     store: DeviceStore,
-    serp: Serp,
+    shown: RecentList,
     clicks: npt.NDArray[np.bool_],
     within: Within | None = None,
     base_reward: float | None = None,
+    judged: Gate | None = None,
 ) -> Interaction | None:
-    """Store a list with its clicks (shown,); None as `DeviceStore.add_interaction` says, or if nothing was shown."""
-    if not len(serp.ranking):
-        return None
-    shown = Interaction(
+    """Store a list with all its clicks (shown,); None as `DeviceStore.add_interaction` says.
+
+    Args:
+        judged: the gate that has counted it; None without one.
+    """
+    serp, before = shown
+    nth = None if before is None else before.nth
+    if nth is None and judged is not None:
+        nth = judged.count(serp.source).lists
+
+    def both(cursor: sqlite3.Cursor) -> None:
+        if within is not None:
+            within(cursor)
+        store.recent.put_recorded(cursor, serp, Recorded(clicks, nth))
+
+    interaction = Interaction(
         UNNUMBERED,
         serp.features,
         serp.ranking,
@@ -122,4 +147,6 @@ def store_list(
         serp.reversals,
         serp.log_probability,
     )
-    return store.add_interaction(serp.serp_id, shown, within, base_reward)
+    stored = store.add_interaction(serp.serp_id, interaction, both, base_reward, replaces=before is not None)
+    store.recent.note_recorded(serp)
+    return stored

@@ -19,11 +19,13 @@ from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.blockers import is_lasting
 from foltr.edge_client.device import Device
+from foltr.edge_client.device_state import Settled, settled_by_now
 from foltr.edge_client.events import Connected, Observer, Resting, logging_errors_of
 from foltr.edge_client.forgetting import ENROL_AGAIN, ForgetResult
 from foltr.edge_client.messaging.outbox import is_set_within
 from foltr.edge_client.options import DeviceOptions
 from foltr.edge_client.recording import Later
+from foltr.edge_client.store.recent_lists import SAVED_WITHIN_S
 from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
@@ -106,6 +108,8 @@ class Runtime(Device):
     async def start(self) -> None:
         """Connect and start the agent's turns, in the current loop."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        if self.store.recent.schedule is None:
+            self.store.recent.schedule = self._save_later
         visits = self.agent.visits
         visits.begin_overdue()
         if visits.rest_s() <= 0.0 or visits.period_s is None or self.agent.forgetting.waiting:
@@ -134,6 +138,11 @@ class Runtime(Device):
         finally:
             await self._link.__aexit__()
 
+    def __repr__(self) -> str:
+        if self._agent is None:
+            return f"<{type(self).__name__}: {self.client_id} of {self.federation!r}, not entered>"
+        return super().__repr__()
+
     @property
     def agent(self) -> Agent:
         """The agent of this device. Raises UsageError before it is entered."""
@@ -145,6 +154,10 @@ class Runtime(Device):
     def store(self) -> DeviceStore:
         """The device's SQLite file. Raises UsageError before it is entered."""
         return self.agent.store
+
+    def _save_later(self, save: Callable[[], None]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.call_later, SAVED_WITHIN_S, save)
 
     def check_thread(self) -> None:
         """Raise UsageError in any thread but the event loop's."""
@@ -214,15 +227,22 @@ class Runtime(Device):
             raise RuntimeError("a round was announced and is gone")
         return round_
 
-    async def wait_settled(self, timeout_s: float = 60.0) -> bool:
-        """Wait up to ``timeout_s``; return whether the pending update (if any) got its receipt."""
+    async def wait_settled(self, timeout_s: float = 60.0) -> Settled:
+        """Wait up to ``timeout_s`` until the lists that the federation takes now are in updates with receipts.
+
+        Returns:
+            true if nothing waits; its text says what does, and for what.
+        """
         self._check_loop()
         agent = self.agent
-        # A client that is refused, or asked to be forgotten, would wait in vain.
-        await self._true_within(
-            lambda: agent.is_settled or is_lasting(agent.membership.refusal) or agent.forgetting.waiting, timeout_s
-        )
-        return agent.is_settled
+
+        def ready() -> bool:
+            if is_lasting(agent.membership.refusal) or agent.forgetting.waiting or agent.participation.left:
+                return True  # it would wait in vain
+            return agent.is_settled and (agent.participation.is_informed or not self.n_waiting)
+
+        await self._true_within(ready, timeout_s)
+        return settled_by_now(agent, self.blocker)
 
     async def leave(self, timeout_s: float = 10.0) -> bool:
         """Leave the federation: send nothing more from this client, and clear the retained status.

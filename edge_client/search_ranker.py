@@ -24,6 +24,7 @@ import numpy.typing as npt
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.gate import Gate
+from foltr.core.learning.scaling import as_numbers
 from foltr.core.numerics.compiled import plain_functions
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.explorations import Exploration, NoExploration
@@ -33,14 +34,26 @@ from foltr.edge_client.background import BackgroundDevice
 from foltr.edge_client.blockers import Blocker
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.device import Device
-from foltr.edge_client.device_state import DeviceState, state_of
+from foltr.edge_client.device_state import DeviceState, Settled, state_of
 from foltr.edge_client.events import Observer
 from foltr.edge_client.features import Features
 from foltr.edge_client.forgetting import ForgetResult
-from foltr.edge_client.gating import gate_update_in_store
-from foltr.edge_client.options import Experiment, Privacy, Ranking, checked_exploration, declared_schema
-from foltr.edge_client.recording import store_list
-from foltr.edge_client.serps import Serp, as_features, clicks_on, make_serp, read_candidates
+from foltr.edge_client.gating import judged_by
+from foltr.edge_client.options import (
+    Experiment,
+    Privacy,
+    Ranking,
+    check_groups,
+    checked_exploration,
+    checked_type,
+    declared_schema,
+)
+from foltr.edge_client.recording import store_list, with_those_before
+from foltr.edge_client.report import Report
+from foltr.edge_client.serp import Serp
+from foltr.edge_client.serps import as_features, clicks_on, make_serp, read_candidates
+from foltr.edge_client.store.gate_rows import write_gate
+from foltr.edge_client.store.recent_lists import RecentList
 from foltr.edge_client.store.store import DeviceStore
 
 STORE = "foltr-search.sqlite"
@@ -78,6 +91,7 @@ class SearchRanker(Device):
         on_event: Observer | None = None,
         experiment: Experiment = Experiment(),  # noqa: B008
     ) -> None:
+        check_groups(on_event, (ranking, Ranking), (privacy, Privacy), (experiment, Experiment))
         self._schema = declared_schema(schema)
         self._n_features = _checked_n_features(n_features, self._schema)
         self._gated = ranking.gate
@@ -99,8 +113,9 @@ class SearchRanker(Device):
             federation=None,
             max_interactions=privacy.max_interactions,
             max_kept=privacy.keep_interactions,
+            max_recent=privacy.recent_lists,
         )
-        opened.schema_hash = self._features.hash
+        opened.schema_hash, opened.recent.n_features = self._features.hash, self._n_features
         self._device = BackgroundDevice(opened)
         # If nobody closes it, at the end of the process.
         self._close = weakref.finalize(self, self._device.close)
@@ -118,6 +133,7 @@ class SearchRanker(Device):
             SettingsError: the credentials are wrong, or the store is another client's: nothing was changed.
             UsageError: it is enrolled already, or closed.
         """
+        checked_type("credentials", credentials, Credentials, str, Path)
         self._device.start(self._client_of(credentials), self._features.remarks)
 
     def close(self) -> None:
@@ -148,7 +164,7 @@ class SearchRanker(Device):
 
     @property
     def state(self) -> DeviceState:
-        """Its state, and whose order it shows; its text suits a log or a settings page."""
+        """As `Device.state`, also before it is enrolled and once it is closed."""
         if self._device.is_over:
             return DeviceState("closed")
         if self.agent is None:
@@ -181,7 +197,7 @@ class SearchRanker(Device):
         Raises:
             DataError: as `EdgeClient.rank`, or the number of features is not ``n_features``.
         """
-        self._check_width(features)
+        features = self._checked_width(features)
         k = self.serp_length if k is None else k
         asked, agent, is_over = checked_exploration(exploration), self.agent, self._device.is_over
         with plain_functions():
@@ -190,13 +206,19 @@ class SearchRanker(Device):
             chosen = NoExploration() if is_over else asked or self._exploration
             candidates = read_candidates(self._features.scaled(features), base)
             self._features.warn_unscaled(candidates.features, candidates.span)
-            return make_serp(candidates, k, None, self._rng, exploration=chosen)
+            serp = make_serp(candidates, k, None, self._rng, exploration=chosen)
+        if not is_over:
+            self.store.recent.remember(serp)
+        return serp
 
-    def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
+    def record_clicks(self, serp: Serp | str, clicked: Iterable[int]) -> None:
         """Record clicks; see `EdgeClient.record_clicks`. On disk when it returns, and learned afterwards.
 
+        Args:
+            serp: the list, or its ``serp_id``, also after a restart (`Privacy.recent_lists`).
+
         Raises:
-            DataError: a click is not a position of the list, or the disk is full.
+            DataError: as `EdgeClient.record_clicks`, or the disk is full.
             UsageError: it is closed, or this process was forked from the one that made it.
         """
         self._device.check_open()
@@ -207,17 +229,23 @@ class SearchRanker(Device):
             with plain_functions():  # models are compared by the list
                 agent.record_clicks(serp, clicked)
 
-    def _record_alone(self, serp: Serp, clicked: Iterable[int]) -> Agent | None:
+    def _record_alone(self, serp: Serp | str, clicked: Iterable[int]) -> Agent | None:
         """Record clicks without a client; if it has become one meanwhile, return the agent that should do it."""
-        clicks = clicks_on(serp, clicked)
         with self._device.life:  # otherwise this could write a gate that the agent has already read
             if self.agent is None:
-                store_list(self.store, serp, clicks, gate_update_in_store(serp, clicks) if self._gated else None)
+                shown = self.store.recent.find(serp)
+                clicks = with_those_before(shown, clicks_on(shown.serp, clicked))
+                if clicks is not None:
+                    self._store_alone(shown, clicks)
             return self.agent
+
+    def _store_alone(self, shown: RecentList, clicks: npt.NDArray[np.bool_]) -> None:
+        gate = judged_by(self.store.gate(), shown.serp, clicks, shown.before) if self._gated else None
+        store_list(self.store, shown, clicks, None if gate is None else partial(write_gate, gate=gate), judged=gate)
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` does; zeros before it is enrolled."""
-        self._check_width(features)
+        features = self._checked_width(features)
         with plain_functions():
             if self.agent is None:
                 return np.zeros(len(as_features(self._features.scaled(features))), np.float32)
@@ -230,13 +258,20 @@ class SearchRanker(Device):
             return super().gate
         return self.store.gate()
 
-    def _check_width(self, features: npt.ArrayLike) -> None:
-        shape = np.shape(features)
-        if self._n_features is not None and len(shape) == 2 and shape[1] != self._n_features:
+    def report(self) -> Report:
+        """Return as `Device.report` does. Raises UsageError if it is closed."""
+        self._device.check_open()
+        return super().report()
+
+    def _checked_width(self, features: npt.ArrayLike) -> npt.ArrayLike:
+        """Return the features as numbers; DataError if they are not as many as the application said."""
+        numbers = as_numbers(features)
+        if self._n_features is not None and numbers.ndim == 2 and numbers.shape[1] not in (0, self._n_features):
             raise DataError(
-                f"features: {shape[1]} columns, but this application set n_features={self._n_features}; give one "
-                "row for each document"
+                f"features: {numbers.shape[1]} columns, but this application set n_features={self._n_features}; give "
+                "one row for each document"
             )
+        return numbers
 
     def wait_connected(self, timeout_s: float = 30.0) -> None:
         """Wait for the broker; see `EdgeClient.wait_connected`. Optional.
@@ -246,8 +281,8 @@ class SearchRanker(Device):
         """
         self._device.call(lambda client: client.wait_connected(timeout_s))
 
-    def wait_settled(self, timeout_s: float = 60.0) -> bool:
-        """Wait for the pending update's receipt as `EdgeClient.wait_settled` does. Raises as `wait_connected` does."""
+    def wait_settled(self, timeout_s: float = 60.0) -> Settled:
+        """Wait for receipts as `EdgeClient.wait_settled` does. Raises UsageError as `wait_connected` does."""
         return self._device.call(lambda client: client.wait_settled(timeout_s))
 
     def leave(self, timeout_s: float = 10.0) -> bool:
@@ -274,6 +309,7 @@ def _checked_n_features(n_features: int | None, schema: FeatureSchema | None) ->
     """Return the number; SettingsError if it is below 1, or a schema gives it already."""
     if n_features is not None and schema is not None:
         raise SettingsError("n_features: the schema says how many there are; leave one of the two out")
-    if n_features is not None and n_features < 1:
-        raise SettingsError(f"n_features: {n_features} is not a number of columns; give how many each document has")
+    is_number = isinstance(n_features, int) and not isinstance(n_features, bool) and n_features >= 1
+    if n_features is not None and not is_number:
+        raise SettingsError(f"n_features: {n_features!r} is not a number of columns; give how many each document has")
     return n_features

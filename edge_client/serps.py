@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -12,39 +11,14 @@ from foltr.core.errors import DataError
 from foltr.core.learning.display import best_list
 from foltr.core.learning.gate import Source
 from foltr.core.learning.linear import rank_by_score
+from foltr.core.learning.scaling import LARGEST_VALUE, as_numbers, first_unusable
 from foltr.core.methods.lists import SourcedList, draw_base_list, list_from
 from foltr.core.protocol.explorations import SAFE, Exploration, NoExploration
+from foltr.edge_client.serp import Serp
 from foltr.edge_client.training.working_model import WorkingModel
 
-_LARGEST = float(np.finfo(np.float32).max)
-_INTEGERS = (int, np.integer)
+_FINITE = "expected finite numbers that fit float32"
 _POSITIONS = "give integers, from 0, of the list as shown, e.g. [0, 3] where the first and the fourth were clicked"
-
-
-@dataclass(frozen=True, eq=False)
-class Serp:
-    """A result list as shown.
-
-    Attributes:
-        ranking: (shown,) int64, indices into the candidates given to `EdgeClient.rank`, best first.
-        model_version: the global model that the device had; None before the first one arrived.
-        reversals, log_probability: of the list as it was drawn, see `foltr.core.learning.display.DrawnList`.
-        variant: which of the method's rankers made it (see `Interaction`).
-        source: whose order it was drawn around: the application's, the model's, or both.
-        to_credit: (shown,) int8 of an interleaved list, see `foltr.core.learning.gate.interleaving_credits`.
-        base_positions: (shown,) int64, the position of each document in the application's order, from 0.
-    """
-
-    serp_id: str
-    ranking: npt.NDArray[np.int64]
-    model_version: int | None
-    features: npt.NDArray[np.float32] = field(repr=False)
-    reversals: npt.NDArray[np.float64] = field(repr=False)
-    log_probability: float = field(repr=False)
-    variant: int = 0
-    source: Source = Source.BASE
-    to_credit: npt.NDArray[np.int8] | None = field(default=None, repr=False)
-    base_positions: npt.NDArray[np.int64] | None = field(default=None, repr=False)
 
 
 class ListSourceGate(Protocol):
@@ -91,11 +65,12 @@ def read_candidates(features: npt.ArrayLike, base: npt.ArrayLike | None) -> Cand
     try:
         scores = np.asarray(base, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"base: expected a number for each document: {error}") from error
+        raise DataError(f"base: expected a number for each of {n_documents} documents") from error
     if scores.shape != (n_documents,):
         raise DataError(f"base: expected a number for each of {n_documents} documents, got shape {scores.shape}")
-    if n_documents and not np.abs(scores).max() <= _LARGEST:  # written so that NaN fails it too
-        raise DataError("base: expected finite numbers that fit float32")
+    if n_documents and not np.abs(scores).max() <= LARGEST_VALUE:  # written so that NaN fails it too
+        document = int(np.argmin(np.abs(scores) <= LARGEST_VALUE))
+        raise DataError(f"base: document {document} is {scores[document]}; {_FINITE}")
     order = rank_by_score(scores, n_documents)
     return Candidates(matrix, order, scores[order], span)
 
@@ -120,10 +95,10 @@ def make_serp(
         gate: None lets every model through.
 
     Raises:
-        DataError: ``k`` is below 1.
+        DataError: ``k`` is not an integer, or below 1.
     """
-    if k < 1:
-        raise DataError(f"k: {k} documents to show; at least 1 is needed")
+    if not _is_integer(k) or k < 1:
+        raise DataError(f"k: {k!r:.80} is not how many documents to show; give an integer from 1")
     if working_model is not None and len(candidates.order):
         serp = _model_serp(candidates, k, working_model, rng, exploration, gate)
         if serp is not None:
@@ -190,14 +165,18 @@ def clicks_on(serp: Serp, clicked: Iterable[int]) -> npt.NDArray[np.bool_]:
     """Return (shown,) bool from the clicked positions; DataError for anything but a position of the list."""
     clicks = np.zeros(len(serp.ranking), np.bool_)
     for position in _each(clicked):
-        # A bool is an int in Python: a mask of the list would be read as its first two positions.
-        if isinstance(position, bool) or not isinstance(position, _INTEGERS):
+        if not _is_integer(position):
             raise DataError(f"clicked: {position!r:.80} is not a position: {_POSITIONS}")
         if not 0 <= position < len(clicks):
             there = f"0 to {len(clicks) - 1}" if len(clicks) else "it is empty"
             raise DataError(f"clicked: position {position} is outside the list ({there})")
         clicks[position] = True
     return clicks
+
+
+def _is_integer(value: object) -> bool:
+    # A bool is an int in Python: a mask of the list would be read as its first two positions.
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _each(clicked: Iterable[int]) -> Iterator[int]:
@@ -214,19 +193,15 @@ def as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
 
 def _read_features(features: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], tuple[float, float]]:
     """Return `as_features`, with the least and the largest of them."""
-    try:
-        exact = np.asarray(features)
-        if exact.dtype != np.float32:
-            exact = exact.astype(np.float64, casting="same_kind" if exact.dtype.kind == "c" else "unsafe")
-    except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"features: expected numbers, (documents, features): {error}") from error
+    exact = as_numbers(features)
     if exact.shape[:1] == (0,):
         return np.zeros((0, exact.shape[1] if exact.ndim == 2 else 0), np.float32), (0.0, 0.0)
     if exact.ndim != 2 or 0 in exact.shape:
         raise DataError(f"features: expected a matrix (documents, features), got shape {exact.shape}")
     least, largest = float(np.minimum.reduce(exact, axis=None)), float(np.maximum.reduce(exact, axis=None))
-    if not -_LARGEST <= least <= largest <= _LARGEST:  # written so that NaN fails it too
-        raise DataError("features: expected finite numbers that fit float32")
+    if not -LARGEST_VALUE <= least <= largest <= LARGEST_VALUE:  # written so that NaN fails it too
+        row, column = first_unusable(exact) or (0, 0)
+        raise DataError(f"features: row {row}, column {column} is {exact[row, column]}; {_FINITE}")
     return np.array(exact, dtype=np.float32, order="C"), (least, largest)
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from foltr.core.protocol.schemas import FeatureSchema
     from foltr.edge_client.client import EdgeClient
     from foltr.edge_client.options import Connection, Experiment, Privacy, Ranking
+    from foltr.edge_client.report import Report
     from foltr.edge_client.search_ranker import SearchRanker
     from foltr.edge_client.sums.privacy_limits import PrivacyLimits
     from foltr.edge_client.training.unlearning_limits import UnlearningLimits
@@ -25,6 +26,7 @@ __all__ = [
     "Privacy",
     "PrivacyLimits",
     "Ranking",
+    "Report",
     "SearchRanker",
     "UnlearningLimits",
     "__version__",
@@ -38,6 +40,7 @@ _DOOR = {
     "Privacy": "foltr.edge_client.options",
     "PrivacyLimits": "foltr.edge_client.sums.privacy_limits",
     "Ranking": "foltr.edge_client.options",
+    "Report": "foltr.edge_client.report",
     "SearchRanker": "foltr.edge_client.search_ranker",
     "UnlearningLimits": "foltr.edge_client.training.unlearning_limits",
 }

@@ -1,6 +1,7 @@
 """What is installed: one package, `foltr`, the same however it was built, beside modules of an application."""
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -86,6 +87,17 @@ def test_it_holds_one_package_with_every_migration(wheel: Path) -> None:
     wanted = {f"foltr/migrations/{path.relative_to(migrations)}" for path in migrations.rglob("*.py")}
     assert {name for name in names if name.startswith("foltr/migrations/")} == wanted
     assert not [name for name in names if "__pycache__" in name or "/tests/" in name]
+
+
+def test_it_holds_its_license(wheel: Path) -> None:
+    """The text, and its name for tools; the package for browsers has the same."""
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read("foltr-0.1.0.dist-info/licenses/LICENSE").decode()
+        assert "License-Expression: Apache-2.0\n" in archive.read("foltr-0.1.0.dist-info/METADATA").decode()
+    assert "Version 2.0, January 2004" in text
+    browser = PROJECT / "clients/browser"
+    assert (browser / "LICENSE").read_text() == text
+    assert json.loads((browser / "package.json").read_text())["license"] == "Apache-2.0"
 
 
 def test_it_is_the_same_from_a_source_distribution(wheel: Path, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ SHARE_PROMISING = 0.5
 """The share while the gate is closed and the model looks no worse."""
 FEWEST_PROMISING = 4.0
 """The fewest credits for that."""
+_Z = 1.96  # standard errors of an interval of 95 %
 _LEAST_VARIANCE = 0.02  # of a reciprocal rank: a few equal ones are no certainty
 
 
@@ -69,6 +70,14 @@ class Source(StrEnum):
 
     def __repr__(self) -> str:
         return repr(self.value)  # so that a list prints readably
+
+
+class Interval(NamedTuple):
+    """An estimate, and the 95 % interval around it."""
+
+    estimate: float
+    low: float
+    high: float
 
 
 class FadingMean(NamedTuple):
@@ -91,6 +100,19 @@ class FadingMean(NamedTuple):
             self.weight_squares * decay * decay + 1.0,
             self.total * decay + number,
             self.squares * decay + number * number,
+        )
+
+    def replacing(self, number: float, by: float, n_since: int, decay: float) -> "FadingMean":
+        """Return the mean with another number in place of one, after which ``n_since`` more were added.
+
+        Unchanged if that one is no longer in it, because the mean began again since.
+        """
+        weight = decay**n_since
+        # With n numbers the weight is (1 - decay**n) / (1 - decay); the number is in it if n > n_since.
+        if 1.0 - (1.0 - decay) * self.weight > weight * (1.0 + decay) / 2:
+            return self
+        return self._replace(
+            total=self.total + weight * (by - number), squares=self.squares + weight * (by * by - number * number)
         )
 
     @property
@@ -185,12 +207,39 @@ class Gate:
     @property
     def model_score(self) -> float:
         """Return by how many standard errors the model's lists had more reward than the base's; 0 for too few lists."""
+        difference, error = self._reward_difference or (0.0, 1.0)
+        return difference / error
+
+    @property
+    def _reward_difference(self) -> tuple[float, float] | None:
+        """The reward of the model's newest lists minus that of the base's, and its standard error."""
         if min(self.of_base.weight, self.of_model.weight) < FEWEST_LISTS:
-            return 0.0
+            return None
         base = max(self.of_base.variance, _LEAST_VARIANCE)
         model = max(self.of_model.variance, base)  # the model's few lists may be alike by chance
         error = math.sqrt(base * self.of_base.share_of_variance + model * self.of_model.share_of_variance)
-        return (self.of_model.mean - self.of_base.mean) / error
+        return self.of_model.mean - self.of_base.mean, error
+
+    @property
+    def reward_difference(self) -> Interval | None:
+        """Return by how much the model's newest lists have more reward than the base's; None for too few lists."""
+        if self._reward_difference is None:
+            return None
+        difference, error = self._reward_difference
+        return Interval(difference, difference - _Z * error, difference + _Z * error)
+
+    @property
+    def preference(self) -> Interval | None:
+        """Return the share of interleaved lists with a credit that credit the model; None for too few lists.
+
+        The newest weigh most. It is 0.5 if both orders are equally good. The interval is Wilson's.
+        """
+        if self.credits.weight < FEWEST_CREDITS:
+            return None
+        share, n = (1.0 + self.credits.mean) / 2, 1.0 / self.credits.share_of_variance
+        centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+        half = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2)) / (1 + _Z**2 / n)
+        return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
 
 
 def source_of_next(gate: Gate, rng: np.random.Generator) -> Source:
@@ -219,11 +268,38 @@ def with_list(gate: Gate, source: Source, clicks: NDArray[np.bool_], to_credit: 
     if source is Source.MODEL:
         of_model = gate.of_model.with_next(reciprocal, MODEL_DECAY)
         return _after_list_of_model(Gate(gate.is_open, gate.credits, gate.of_base, of_model, counts))
-    credit = 0.0 if to_credit is None else float(np.sign(to_credit[clicks].sum()))
-    if not credit:
-        return Gate(gate.is_open, gate.credits, gate.of_base, gate.of_model, counts)
-    credits_ = gate.credits.with_next(credit, CREDIT_DECAY)
-    return _after_credit(Gate(gate.is_open, credits_, gate.of_base, gate.of_model, counts))
+    counted_gate = Gate(gate.is_open, gate.credits, gate.of_base, gate.of_model, counts)
+    return _with_credit(counted_gate, _credit(clicks, to_credit))
+
+
+def with_more_clicks(
+    gate: Gate,
+    source: Source,
+    clicks: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    n_since: int,
+    to_credit: NDArray[np.int8] | None = None,
+) -> Gate:
+    """Return the gate after more clicks on a list that `with_list` has counted.
+
+    The list's reward is corrected. A credit that it has given stays, because the clicks came in that order.
+
+    Args:
+        clicks: (shown,) bool each, before and now.
+        n_since: how many lists of this source were counted after it.
+    """
+    before, now = map(first_click_reward, clicks)
+    count = gate.count(source)
+    clicked = count.clicked + (now > 0.0 == before)
+    # Rounding must not make it more than one for each clicked list.
+    counted = ShownCount(count.lists, clicked, min(count.reciprocal_ranks + now - before, clicked))
+    counts = {**gate.counts, source: counted}
+    if source is Source.BASE:
+        return replace(gate, of_base=gate.of_base.replacing(before, now, n_since, BASE_DECAY), counts=counts)
+    if source is Source.MODEL:
+        of_model = gate.of_model.replacing(before, now, n_since, MODEL_DECAY)
+        return _after_list_of_model(replace(gate, of_model=of_model, counts=counts))
+    gate = replace(gate, counts=counts)
+    return gate if _credit(clicks[0], to_credit) else _with_credit(gate, _credit(clicks[1], to_credit))
 
 
 def interleaving_credits(
@@ -241,6 +317,17 @@ def interleaving_credits(
     differs = base[: len(by_model)] != model[: len(by_model)]
     to_credit[: np.argmax(differs) if differs.any() else None] = 0
     return to_credit
+
+
+def _credit(clicks: NDArray[np.bool_], to_credit: NDArray[np.int8] | None) -> float:
+    """Return 1 if an interleaved list's clicks credit the model, -1 if the base, 0 if neither."""
+    return 0.0 if to_credit is None else float(np.sign(to_credit[clicks].sum()))
+
+
+def _with_credit(gate: Gate, credit: float) -> Gate:
+    if not credit:
+        return gate
+    return _after_credit(replace(gate, credits=gate.credits.with_next(credit, CREDIT_DECAY)))
 
 
 def _after_credit(gate: Gate) -> Gate:

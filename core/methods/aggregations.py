@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.mean import RunningMean
-from foltr.core.aggregation.round_aggregation import aggregate_round
 from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.core.errors import DataError
 from foltr.core.methods.base import NO_MEMORY, Aggregation, Memory, NextModel
@@ -110,6 +109,8 @@ class DeltaAggregation:
         report = None
         if self._updates is not None:
             rows, weights, client_ids = self._updates.all()
+            from foltr.core.aggregation.round_aggregation import aggregate_round  # a device needs no rules
+
             result = aggregate_round(self._rule, client_ids, rows, weights, memory.defence, self._rng)
             # The one vector takes the same step as a mean does.
             self._mean.add(result.vector, 1.0)

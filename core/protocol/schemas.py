@@ -25,7 +25,15 @@ import numpy.typing as npt
 from pydantic import AfterValidator, Field, model_validator
 
 from foltr.core.errors import DataError
-from foltr.core.learning.scaling import LARGEST_VALUE, Scaling, ScalingBounds, bounds_of, first_unusable, scale
+from foltr.core.learning.scaling import (
+    LARGEST_VALUE,
+    Scaling,
+    ScalingBounds,
+    as_numbers,
+    bounds_of,
+    first_unusable,
+    scale,
+)
 from foltr.core.protocol.fields import Message, Name
 from foltr.core.protocol.written_files import read_written_file
 
@@ -149,12 +157,7 @@ class FeatureSchema(Message):
         return _as_arrays(tuple(self.features))
 
     def _as_values(self, matrix: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        try:
-            exact = np.asarray(matrix)
-            # NumPy only warns when complex numbers lose their imaginary part.
-            values = exact.astype(np.float64, casting="same_kind" if exact.dtype.kind == "c" else "unsafe")
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"features: expected numbers, (documents, features): {error}") from error
+        values = as_numbers(matrix).astype(np.float64, copy=False)
         if values.shape[:1] == (0,):
             return np.zeros((0, self.n_features))
         if values.ndim != 2 or values.shape[1] != self.n_features:

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from foltr.core.errors import DataError
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.rewards import ListRewards, first_click_reward
 
@@ -46,6 +47,23 @@ def insert_interaction(
         values,
     )
     return cursor.lastrowid if cursor.rowcount == 1 else None
+
+
+def delete_waiting(cursor: sqlite3.Cursor, serp_id: str, learned: int) -> None:
+    """Delete a list's interaction.
+
+    Args:
+        learned: the number above which interactions wait.
+
+    Raises:
+        DataError: it does not wait, so it cannot be recorded again.
+    """
+    cursor.execute("DELETE FROM interactions WHERE serp_id = ? AND id > ?", (serp_id, learned))
+    if cursor.rowcount == 0:
+        raise DataError(
+            f"clicked: list {serp_id:.40} is in an update already, or made room for newer ones: more clicks on it come "
+            "too late. Those recorded before stay. Record a list's clicks sooner, or together"
+        )
 
 
 def read_earned(database: sqlite3.Connection, first: int, last: int, schema_hash: bytes | None) -> list[ListRewards]:

@@ -121,3 +121,25 @@ CREATE TABLE comparison (
     square_difference_square REAL NOT NULL CHECK (square_difference_square >= 0)
 ) STRICT;
 """
+# Apart, so that a store made before there was this table gets it, too.
+RECENT_LISTS: Final = """
+CREATE TABLE IF NOT EXISTS recent_lists (
+    number INTEGER PRIMARY KEY,
+    serp_id TEXT NOT NULL UNIQUE,
+    shown_at INTEGER NOT NULL,  -- by the device's clock, in seconds since the epoch
+    n_documents INTEGER NOT NULL CHECK (n_documents >= 0),
+    features BLOB,              -- as in interactions; NULL once recorded
+    ranking BLOB NOT NULL,      -- as in interactions, like the next ones
+    model_version INTEGER,
+    reversals BLOB NOT NULL,
+    log_probability REAL NOT NULL,
+    variant INTEGER NOT NULL,
+    source TEXT NOT NULL CHECK (source IN ('base', 'model', 'interleaved')),
+    to_credit BLOB,             -- one signed byte a shown document: whose click it is, of an interleaved list
+    base_positions BLOB,        -- little-endian int64: each shown document's place in the application's order
+    schema_hash BLOB CHECK (length(schema_hash) = 32),
+    clicks BLOB,                -- what was recorded so far, one byte a shown document; NULL: nothing yet
+    nth INTEGER,                -- which of its source's lists it was for the gate; NULL: not judged
+    CHECK ((features IS NULL) = (clicks IS NOT NULL))
+) STRICT;
+"""

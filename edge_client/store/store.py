@@ -45,12 +45,14 @@ from foltr.edge_client.store.gate_rows import read_gate
 from foltr.edge_client.store.interaction_rows import (
     UNNUMBERED,
     Within,
+    delete_waiting,
     insert_interaction,
     read_earned,
     read_interactions,
 )
 from foltr.edge_client.store.knowledge import KnowledgeStore, delete_anchor
 from foltr.edge_client.store.ledger import LedgerEntry
+from foltr.edge_client.store.recent_lists import KEPT_LISTS, RecentLists
 from foltr.edge_client.store.store_file import MetaKey, put_meta, synchronized
 
 __all__ = ["UNNUMBERED", "DeviceStore", "Interaction"]
@@ -66,8 +68,10 @@ class DeviceStore(KnowledgeStore):
         client_id, federation: the owner; None opens any client's store, or one without an owner.
         max_interactions: when this many wait, the oldest not yet in an update makes room for a new one.
         max_kept: how many counted interactions are kept; the oldest go.
+        max_recent: how many shown lists are kept for their clicks.
 
     Attributes:
+        recent: the lists shown lately.
         n_dropped: how many interactions made room for newer ones.
         schema_hash: of the application's features, from here on; None if it has not declared them.
     """
@@ -80,7 +84,9 @@ class DeviceStore(KnowledgeStore):
         federation: str | None,
         max_interactions: int,
         max_kept: int = KEPT_INTERACTIONS,
+        max_recent: int = KEPT_LISTS,
     ) -> None:
+        self.recent = RecentLists(self, max_recent)
         super().__init__(path, None if client_id is None or federation is None else (federation, client_id))
         self.n_dropped = 0
         self.schema_hash: bytes | None = None
@@ -106,6 +112,8 @@ class DeviceStore(KnowledgeStore):
         shown: Interaction,
         within: Within | None = None,
         base_reward: float | None = None,
+        *,
+        replaces: bool = False,
     ) -> Interaction | None:
         """Store an interaction and number it; None if this list is stored already, or the client was forgotten.
 
@@ -113,10 +121,17 @@ class DeviceStore(KnowledgeStore):
             shown: without a number yet (`UNNUMBERED`).
             within: called in the same transaction.
             base_reward: for `earned`; None: unknown.
+            replaces: it has more clicks on a stored list, whose interaction it replaces, under a new number: an update
+                that was being made of the other is refused by `put_update`.
+
+        Raises:
+            DataError: the one to replace no longer waits; nothing is changed.
         """
         if self.forgotten:
             return None
         with self.transaction() as cursor:
+            if replaces:
+                delete_waiting(cursor, serp_id, self._bounds.learned)
             row_id = insert_interaction(cursor, serp_id, shown, self.schema_hash, base_reward)
             if row_id is None:
                 return None
@@ -394,10 +409,17 @@ class DeviceStore(KnowledgeStore):
         """Return an interaction that `kept_ids` lists."""
         return read_interactions(self._db, "WHERE id = ?", (kept_id,))[0]
 
+    def close(self) -> None:
+        """Save the lists shown lately, and close the file as `StoreFile.close` does."""
+        if not self._gone:
+            self.recent.save()
+        super().close()
+
     # --- being forgotten ------------------------------------------------------------------------------------
 
     @synchronized
     def forget(self) -> None:
+        self.recent.forget()
         try:
             super().forget()
         finally:

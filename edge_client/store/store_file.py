@@ -24,14 +24,14 @@ from foltr.core.errors import DataError, SettingsError, UsageError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.file_locks import create_private, lock_store
 from foltr.edge_client.store import ledger
-from foltr.edge_client.store.schema import SCHEMA, SCHEMA_VERSION
+from foltr.edge_client.store.schema import RECENT_LISTS, SCHEMA, SCHEMA_VERSION
 
 P = ParamSpec("P")
 R = TypeVar("R")
 StoreT = TypeVar("StoreT", bound="StoreFile")
 
 _SALT_BYTES = 16
-_ALONE = "A store belongs to one running client: end that process, or name another file with store= or --store"
+_ALONE = "A store belongs to one running client: end that process, or name another file (store)"
 
 
 class MetaKey(StrEnum):
@@ -86,6 +86,8 @@ class StoreFile:
     """
 
     def __init__(self, path: str | Path, owner: tuple[str, str] | None) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise SettingsError(f"store: expected the path of a file, got {type(path).__name__}")
         self._path = str(path)
         self.owner = owner
         # By topic, trusted numbers that are not stored yet (`KnowledgeStore.note_believed`).
@@ -109,8 +111,7 @@ class StoreFile:
         except sqlite3.Error as error:
             self._release_lock()
             raise DataError(
-                f"device store {path}: {error}. Name a writable file with store= or --store; "
-                "a store belongs to one running client"
+                f"device store {path}: {error}. Name a writable file (store); a store belongs to one running client"
             ) from error
 
     def close(self) -> None:
@@ -171,6 +172,7 @@ class StoreFile:
         with self.transaction() as cursor:
             if version == 0:
                 self._create(cursor)
+            cursor.execute(RECENT_LISTS)
             self.forgotten = self.rows("SELECT state FROM owner") == [("forgotten",)]
             self._set_owner(cursor, owner)
 

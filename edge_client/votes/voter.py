@@ -28,7 +28,7 @@ from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.trainings import Training
 from foltr.core.protocol.updates import Vote
 from foltr.edge_client.participation import Participation
-from foltr.edge_client.serps import Serp
+from foltr.edge_client.serp import Serp
 from foltr.edge_client.store.interaction_rows import Within
 from foltr.edge_client.store.knowledge import AnchorKey, write_comparison
 from foltr.edge_client.store.store import DeviceStore
@@ -162,27 +162,30 @@ class Voter:
                 self._comparison = Comparison() if self._key is None else self._store.comparison(self._key)
             self._pair = pair
 
-    def prepare_update(self, serp: Serp, clicks: NDArray[np.bool_]) -> tuple[ComparisonUpdate | None, Within | None]:
+    def prepare_update(
+        self, serp: Serp, clicks: NDArray[np.bool_], before: NDArray[np.bool_] | None = None
+    ) -> tuple[ComparisonUpdate | None, Within | None]:
         """Return the comparison after one more list, and what writes it; `apply_update` it once both are on disk.
 
-        (None, None) if nothing can be compared, or the list shows no preference.
+        (None, None) if nothing can be compared, or the list shows no preference, or showed one before: it counts once.
 
         Args:
             clicks: (shown,).
+            before: (shown,) those recorded earlier.
         """
         with self._lock:
-            pair, before = self._pair, self._comparison
+            pair, so_far = self._pair, self._comparison
         if pair is None or serp.features.shape[1] != pair.ranker.n_features:
             return None, None
         said = preferences(serp.reversals, clicks)
-        if said.total == 0.0:
+        if said.total == 0.0 or (before is not None and preferences(serp.reversals, before).total > 0.0):
             return None, None
         with np.errstate(over="ignore", invalid="ignore"):  # a score that is not a number agrees with nothing
             newest, anchor = (
                 agreement(scores_of(pair.ranker, weights, serp.features), serp.ranking, said)
                 for weights in pair.weights
             )
-        compared = ComparisonUpdate(pair.key, before.with_list(newest, anchor, said.total))
+        compared = ComparisonUpdate(pair.key, so_far.with_list(newest, anchor, said.total))
         return compared, partial(write_comparison, key=pair.key, comparison=compared.comparison)
 
     def apply_update(self, compared: ComparisonUpdate) -> None:

@@ -93,8 +93,13 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         },
     ),
     "schema": CommandPlace(
-        "Make, show and publish a feature schema.",
-        {"new": "operator.schema:new", "show": "operator.schema:show", "publish": "operator.schema:publish"},
+        "Make, check, show and publish a feature schema.",
+        {
+            "new": "operator.schema:new",
+            "check": "operator.schema:check",
+            "show": "operator.schema:show",
+            "publish": "operator.schema:publish",
+        },
     ),
     "policy": CommandPlace(
         "Sign, show and publish the policy of secure sums.",

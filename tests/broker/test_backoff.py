@@ -58,6 +58,18 @@ def test_a_broker_that_does_not_say_so_is_seen_through():
     assert pauses(Backoff(0.0), ENDED, 1.0, 12)[7:] == [TAKEN_OVER_FIRST_S, *[SUSPECTED_LIMIT_S] * 4]
 
 
+def test_another_process_is_mentioned_early():
+    """After three connections that ended soon, while the fourth is young; pauses stay as short as they were."""
+    outages = Backoff(0.0)
+    for i in range(3):
+        assert not outages.shares_session(1.0)
+        outages.note(ENDED, 2.0 * i + 1.0, 2.0 * i, in_order=True)
+    assert outages.shares_session(0.0)
+    assert outages.shares_session(39.0)
+    assert not outages.shares_session(41.0)
+    assert outages.pause_s() <= 2.0
+
+
 def test_a_connection_that_was_lost_is_no_broker_that_is_missing():
     """What to do is not to start one, until the next attempt has shown that there is none."""
     outages = Backoff(0.0)

@@ -1,11 +1,16 @@
-"""An install without extras, as a device has: each command works, or says in one line what to install."""
+"""An install with the command line alone, as a device has: each command works, or says in one line what to install."""
+
+import subprocess
+import sys
 
 import pytest
 from cli.forked import foltr_forked
+from support.waiting import PATIENCE_S
 
 from foltr.core.extras import MODULES
 
-WITHOUT_EXTRAS = f"sys.modules |= dict.fromkeys({[module for modules in MODULES.values() for module in modules]})"
+OF_OTHER_EXTRAS = [module for extra, modules in MODULES.items() if extra != "cli" for module in modules]
+WITHOUT_EXTRAS = f"sys.modules |= dict.fromkeys({OF_OTHER_EXTRAS})"
 # Beside the extra that each of them needs.
 MISSING = {
     "rounds list --db sqlite:///x.sqlite": "federator",
@@ -50,6 +55,19 @@ def test_what_is_missing_is_one_line(tmp_path, missing):
 
 @pytest.mark.parametrize("there", [THERE, pytest.param(THERE_AT_NIGHT, marks=pytest.mark.nightly)])
 def test_what_a_device_needs_is_there(tmp_path, there):
-    """The base install is what a device needs, and who enrols it."""
+    """With the command line alone, for a device and for who enrols it."""
     for command, done in run_without_extras(there, tmp_path).items():
         assert done.returncode == 0, (command, done.stderr)
+
+
+def test_an_install_for_an_application_has_no_command_line():
+    """The command names the extra in one line."""
+    without = f"sys.modules |= dict.fromkeys({MODULES['cli']})"
+    program = f"import sys; {without}; from foltr.cli.start import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "the command line is not installed; run: pip install " in done.stderr
+    assert "[cli]'" in done.stderr

@@ -185,7 +185,7 @@ def test_an_image_of_others_is_named_in_one_place():
 
 
 def test_a_device_image_has_no_database_and_no_compiler():
-    """The device's pins are the base install."""
+    """The device's pins are the command line's."""
     unwanted = {"sqlalchemy", "alembic", "aiosqlite", "numba", "llvmlite", "scipy", "scikit-learn", "iotcore"}
     assert not unwanted & pins("edge-client.txt").keys()
     assert {"sqlalchemy", "asyncpg"} <= pins("federator.txt").keys()

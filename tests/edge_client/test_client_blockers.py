@@ -127,3 +127,15 @@ async def test_another_number_of_features_keeps_a_device_from_taking_part(mqtt_b
         assert client.blocker.kind is BlockerKind.OTHER_FEATURES
         assert "this application has 5 features, and the federation 16" in client.blocker.message
         assert "--features" in client.blocker.message
+
+
+async def test_two_devices_of_one_identity_see_each_other(mqtt_broker):
+    """At the fourth connection that ends soon, also while connected, before either stays away."""
+    async with device(mqtt_broker) as one, device(mqtt_broker) as other:
+        for client in (one, other):
+            await until(
+                lambda client=client: (
+                    client.blocker is not None and client.blocker.kind is BlockerKind.SESSION_TAKEN_OVER
+                )
+            )
+            assert "enrol another identity" in client.blocker.message

@@ -374,7 +374,7 @@ async def test_a_refused_offer_ends_the_update(mqtt_broker, code, named_by):
             federation="mail", client_id="device-7", update_id=None, payload_digest=digest, code=code
         )
         await federator.say(INBOX, receipt)
-        assert await client.wait_settled(PATIENCE_S)
+        assert not (await client.wait_settled(PATIENCE_S)).is_pending
         assert client.n_waiting == 1
 
 

@@ -39,11 +39,27 @@ async def test_what_cannot_be_ranked_is_a_data_error(nowhere, path):
             with pytest.raises(DataError, match="features"):
                 pytest.fail(f"{what}: {client.rank(features)}")
         for base in ([1.0], [[1.0, 2.0]], [1.0, NAN], [1.0, INF], ["x", "y"], [1.0, 1e300], 3.0):
-            with pytest.raises(DataError, match="base: expected"):
+            with pytest.raises(DataError, match="base: "):
                 pytest.fail(f"{base}: {client.rank([ROW, ROW], base=base)}")
-        for k in (0, -1):
-            with pytest.raises(DataError):
+        for k in (0, -1, 2.5, True, "3", np.float64(2.0)):
+            with pytest.raises(DataError, match="give an integer from 1"):
                 pytest.fail(f"{k}: {client.rank([ROW], k=k)}")
+
+
+async def test_an_error_names_the_place(nowhere):
+    """The row and the column, or the document, that the application has to look at."""
+    wrong = np.zeros((4, N_FEATURES))
+    wrong[2, 1] = NAN
+    async with device(nowhere) as client:
+        for features, base, said in (
+            (wrong, None, "features: row 2, column 1 is nan"),
+            ([ROW, ROW, ROW[:-1]], None, f"features: row 2 has {N_FEATURES - 1} columns, and row 0 has {N_FEATURES}"),
+            ([ROW, ROW], [1.0, INF], "base: document 1 is inf"),
+            ([ROW, ROW], [1.0], "base: expected a number for each of 2 documents"),
+        ):
+            with pytest.raises(DataError, match=said):
+                client.rank(features, base=base)
+        assert len(client.rank([ROW, ROW], k=np.int64(1)).ranking) == 1
 
 
 async def test_ranking_needs_no_network(nowhere):

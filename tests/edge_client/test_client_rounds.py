@@ -80,7 +80,25 @@ async def test_settling_ends(mqtt_broker):
     async with in_round(mqtt_broker) as (federator, client):
         see(client, 1, 2)
         await federator.update()
-        assert not await client.wait_settled(0.1)
+        settled = await client.wait_settled(0.1)
+        assert (bool(settled), settled.is_pending, settled.n_waiting) == (False, True, 0)
+        assert str(settled).startswith("an update waits for its receipt: ")
+
+
+async def test_settling_waits_for_the_federation_and_says_what_is_left(mqtt_broker):
+    """A click is not settled because no round is known yet; too few for an update are left, with the reason."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        see(client, 1)
+        settled = await client.wait_settled(0.05)
+        assert (bool(settled), settled.is_pending, settled.n_waiting) == (False, False, 1)
+        waiting = asyncio.create_task(client.wait_settled(PATIENCE_S))
+        await federator.announce(1, min_interactions=2)
+        assert str(await waiting).startswith("1 lists are in no update yet: ")
+        see(client, 2)
+        await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
+        settled = await client.wait_settled(PATIENCE_S)
+        assert settled
+        assert str(settled) == "nothing waits"
 
 
 STATUS = TOPICS.client("device-7", ClientTopic.STATUS)

@@ -19,6 +19,7 @@ from foltr.edge_client.options import Ranking
 from foltr.edge_client.recording import store_list
 from foltr.edge_client.search_ranker import SearchRanker
 from foltr.edge_client.serps import make_serp, read_candidates
+from foltr.edge_client.store.recent_lists import RecentList
 from foltr.edge_client.store.store import DeviceStore
 
 N_FEATURES = 16
@@ -81,7 +82,7 @@ def test_a_list_is_judged_by_once(store):
     clicks = np.array([True, False, False, False])
     for _ in range(2):
         judged, within = gate.prepare_update(serp, clicks)
-        if store_list(opened, serp, clicks, within) is not None:
+        if store_list(opened, RecentList(serp, None), clicks, within, judged=judged) is not None:
             gate.apply_update(judged)
     assert gate.gate.count(Source.BASE).lists == opened.gate().count(Source.BASE).lists == 1
     opened.close()

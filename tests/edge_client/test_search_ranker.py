@@ -150,11 +150,27 @@ def test_a_store_of_somebody_is_never_taken_over(nowhere, path):
 
 def test_what_is_wrong_is_told_before_the_store_is_opened(path):
     """So the next try, with what is right, has it."""
-    without_file = {"credentials": "nowhere.json"}
-    for wrong in (without_file, {"n_features": 0}, {"seed": -1}, {"keep_interactions": -1}, {"propensities": [2.0]}):
-        with pytest.raises((SettingsError, DataError)):
+    without_file, of_type = {"credentials": "nowhere.json"}, {"credentials": {"signing_key": "secret"}}
+    for wrong in (
+        without_file,
+        of_type,
+        {"n_features": 0},
+        {"n_features": 2.5},
+        {"schema": 3},
+        {"exploration": 3},
+        {"seed": -1},
+        {"keep_interactions": -1},
+        {"propensities": [2.0]},
+    ):
+        with pytest.raises((SettingsError, DataError)) as caught:
             pytest.fail(f"{wrong}: {SearchRanker(**grouped(**wrong), store=path)}")
+        assert "secret" not in str(caught.value)
         assert not path.exists()
+    with pytest.raises(SettingsError, match="store: expected the path of a file, got int"):
+        SearchRanker(store=3)
+    for wrong in ({"ranking": "x"}, {"privacy": None}, {"experiment": 3}):
+        with pytest.raises(SettingsError, match=f"{next(iter(wrong))}: expected "):
+            SearchRanker(**wrong, store=path)
 
 
 def test_the_width_is_checked_from_the_first_list_on(path):

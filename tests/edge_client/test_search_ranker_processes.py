@@ -79,6 +79,38 @@ def test_the_first_list_waits_for_nothing_that_has_to_be_loaded(nowhere, path, t
     assert (done.returncode, done.stdout) == (0, "3 False\n"), done.stderr
 
 
+NARROW = f"""
+import sys
+
+for package in ("structlog", "typer", "rich", "sqlalchemy"):
+    sys.modules[package] = None  # an import of it fails
+import numpy as np
+from foltr import SearchRanker
+
+ranker = SearchRanker(sys.argv[1], store=sys.argv[2])
+ranker.record_clicks(ranker.rank(7.0 * np.eye(5, {N_FEATURES})), [0])
+assert "foltr.core.aggregation.adaptive" not in sys.modules, "the federator's rules"
+print(len(sys.modules))
+"""
+
+
+def test_a_device_needs_neither_a_command_line_nor_a_federator(nowhere, path, tmp_path):
+    """It starts, ranks, logs a warning and records without their packages, and imports no more than it did."""
+    file = tmp_path / "device-7.json"
+    access = BrokerAccess(broker_url=nowhere)
+    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    done = subprocess.run(
+        [sys.executable, "-c", NARROW, str(file), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "features_out_of_range" in done.stderr
+    assert int(done.stdout) < 680
+
+
 def test_what_was_recorded_outlives_kill_9(credentials, path):
     """In the middle of what four threads do: each click that was taken is there, and the store is free."""
     done = run(
@@ -104,6 +136,31 @@ os.kill(os.getpid(), signal.SIGKILL)
     taken = set(re.findall(r"[0-9a-f]{32}(?=\n)", done.stdout))
     assert len(taken) >= 30
     assert set(stored(path)) >= taken
+
+
+def test_a_list_outlives_kill_9_and_a_click_on_it_counts_once(credentials, path):
+    """Shown by one process, clicked in the next, which is killed too, and clicked again in a third."""
+    done = run(
+        """
+serp = ranker.rank(DOCUMENTS)
+while not ranker.store.rows("SELECT 1 FROM recent_lists"):
+    time.sleep(0.01)
+print(serp.serp_id, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+        credentials,
+        path,
+    )
+    assert done.returncode == -9, done.stderr
+    serp_id = done.stdout.strip()
+    for position in (3, 1):
+        code = f"ranker.record_clicks({serp_id!r}, [{position}]); os.kill(os.getpid(), signal.SIGKILL)"
+        done = run(code, credentials, path)
+        assert done.returncode == -9, done.stderr
+    assert stored(path) == [serp_id]
+    with contextlib.closing(DeviceStore(path, client_id=None, federation=None, max_interactions=1000)) as store:
+        (interaction,) = store.waiting_interactions(10)
+    assert interaction.clicks.tolist() == [False, True, False, True, False]
 
 
 def test_a_process_ends_without_a_word(credentials, path):

@@ -58,7 +58,7 @@ async def click(credentials: Path, store: Path, log: Path, n_clicks: int) -> Non
             if is_short or client.n_waiting % 2:
                 _record(client, log)
             await asyncio.sleep(0.05)
-        assert await client.wait_settled(PATIENCE_S)
+        assert not (await client.wait_settled(PATIENCE_S)).is_pending
 
 
 if __name__ == "__main__":

@@ -215,7 +215,7 @@ async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_
     async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=power_learner(0), seed=0)) as client:
         await client.next_round(after=0, timeout_s=PATIENCE_S)
         client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
-        assert await client.wait_settled(PATIENCE_S)
+        assert not (await client.wait_settled(PATIENCE_S)).is_pending
     mine, viewer = server.token(Role.PARTICIPANT, name), server.token(Role.VIEWER)
     with open_authority(tmp_path / "operator", FEDERATION) as authority:
         order = authority.forget(name)

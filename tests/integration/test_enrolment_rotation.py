@@ -39,7 +39,7 @@ def device(credentials, store):
 async def contributes(client, after):
     round_ = await client.next_round(after=after, timeout_s=PATIENCE_S)
     client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
-    assert await client.wait_settled(PATIENCE_S)
+    assert not (await client.wait_settled(PATIENCE_S)).is_pending
     return round_.round
 
 

@@ -11,6 +11,7 @@ from foltr.cli.output import check_folder, print_json, print_rows, say
 from foltr.core.data.feature_samples import read_feature_sample
 from foltr.core.errors import SettingsError
 from foltr.core.evaluation.suggested_schema import suggested_schema, unmeasured_schema
+from foltr.core.learning.scaling import clipped_share
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import Topics
@@ -80,6 +81,27 @@ def show(file: SchemaFile, json: options.Json = False) -> None:
         return
     print_rows(rows, title=f"Schema {schema.name} {schema.version}")
     say(f"{file} is a schema of {schema.n_features} features; hash {schema.hash.hex()}")
+
+
+def check(
+    file: SchemaFile,
+    data: Annotated[Path, option("A sample to check: CSV with a heading, npz, or LETOR lines", metavar="FILE")],
+    json: options.Json = False,
+) -> None:
+    """Compare a schema with a sample of features: which values are outside its bounds, and become 0 or 1."""
+    schema = FeatureSchema.read(file)
+    _, values = _measured(data, schema.names)
+    if values.shape[1] != schema.n_features:
+        raise SettingsError(f"data: {data} has {values.shape[1]} columns, and {file} {schema.n_features} features")
+    shares = clipped_share(values, schema.bounds).tolist()
+    rows = [{**row, "outside": share} for row, share in zip(_features(schema), shares, strict=True)]
+    if json:
+        print_json({**_head(schema), "documents": len(values), "features": rows})
+        return
+    print_rows([{**row, "outside": f"{row['outside']:.1%}"} for row in rows], title=f"Schema {schema.name}")
+    n_outside = sum(share > 0 for share in shares)
+    fits = "all values are within the bounds" if not n_outside else f"{n_outside} features have values outside"
+    say(f"{len(values)} documents of {data}: {fits}")
 
 
 def publish(

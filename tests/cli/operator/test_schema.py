@@ -72,6 +72,20 @@ def test_a_schema_is_made_of_a_sample(tmp_path):
     assert [one["name"] for one in json.loads(done.stdout)["features"]] == ["feature 1", "feature 2"]
 
 
+def test_a_schema_is_checked_against_a_sample(tmp_path):
+    """What made it fits it, its columns in any order; values outside the bounds are counted by feature."""
+    data, later, out = tmp_path / "sample.csv", tmp_path / "later.csv", tmp_path / "schema.json"
+    data.write_text("bm25,price\n1,2\n50,3\n2,1\n3,0\n")
+    later.write_text("price,stock,bm25\n1,2,3\n500,3,9\n2,1,4\n2,1,5\n")
+    foltr("schema", "new", "shop", "--data", data, "--out", out, code=0)
+    assert "all values are within the bounds" in foltr("schema", "check", out, "--data", data, code=0).stdout
+    assert "1 features have values outside" in foltr("schema", "check", out, "--data", later, code=0).stdout
+    checked = json.loads(foltr("schema", "check", out, "--data", later, "--json", code=0).stdout)
+    assert [(one["name"], one["outside"]) for one in checked["features"]] == [("bm25", 0.0), ("price", 0.25)]
+    later.write_text("price\n1\n")
+    assert "no column 'bm25'" in foltr("schema", "check", out, "--data", later, code=2).stderr
+
+
 def test_a_schema_is_made_of_names(tmp_path):
     """Where there is no sample yet."""
     out = tmp_path / "schema.json"

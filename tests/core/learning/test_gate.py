@@ -17,6 +17,7 @@ from foltr.core.learning.gate import (
     interleaving_credits,
     source_of_next,
     with_list,
+    with_more_clicks,
 )
 
 FIRST = np.array([True, False, False])
@@ -137,3 +138,39 @@ def test_a_gate_that_was_handed_out_cannot_be_changed():
         gate.counts[Source.BASE] = ShownCount()
     assert gate.counts == {Source.BASE: ShownCount(1, 1, 1.0)}
     assert gate == Gate(counts=gate.counts)
+
+
+@pytest.mark.parametrize("source", [Source.BASE, Source.MODEL])
+def test_clicks_that_come_later_make_the_gate_that_they_would_have_made_at_once(source: Source) -> None:
+    """Also after other lists, and from a list that nobody had clicked on."""
+    start = after(after(Gate(is_open=True), 20, Source.BASE, THIRD), 9, Source.MODEL, FIRST)
+    for first in (NONE, THIRD):
+        at_once = after(with_list(start, source, FIRST), 3, source, THIRD)
+        later = after(with_list(start, source, first), 3, source, THIRD)
+        later = with_more_clicks(later, source, (first, FIRST), 3)
+        assert list(later.count(source)) == pytest.approx(list(at_once.count(source)))
+        assert later.is_open
+        for mean, expected in ((later.of_base, at_once.of_base), (later.of_model, at_once.of_model)):
+            assert list(mean) == pytest.approx(list(expected))
+
+
+def test_a_click_on_a_list_from_before_the_gate_closed_changes_no_mean_that_began_again() -> None:
+    """It is counted, for readers."""
+    closed = after(with_list(opened(), Source.MODEL, NONE), 20, Source.MODEL, NONE)
+    assert not closed.is_open
+    n_since = closed.count(Source.MODEL).lists - 1
+    clicked = with_more_clicks(closed, Source.MODEL, (NONE, FIRST), n_since)
+    assert clicked.of_model == closed.of_model
+    assert clicked.count(Source.MODEL).clicked == 1
+
+
+def test_an_interleaved_list_gives_one_credit_however_its_clicks_come() -> None:
+    """By the first clicks that tell the two orders apart."""
+    to_credit = np.array([1, 0, -1], np.int8)
+    gate = with_list(Gate(), Source.INTERLEAVED, NONE, to_credit)
+    assert gate.credits == FadingMean()
+    gate = with_more_clicks(gate, Source.INTERLEAVED, (NONE, FIRST), 0, to_credit)
+    assert (gate.credits.weight, gate.credits.total) == (1.0, 1.0)
+    again = with_more_clicks(gate, Source.INTERLEAVED, (FIRST, FIRST | THIRD), 0, to_credit)
+    assert again.credits == gate.credits
+    assert again.count(Source.INTERLEAVED) == ShownCount(1, 1, 1.0)

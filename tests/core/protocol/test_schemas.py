@@ -86,7 +86,7 @@ def test_what_cannot_be_scaled_is_named():
         ([1.0, 2.0, 0.5, 4.0], r"4 columns.*\(4,\)"),
         (5.0, "4 columns"),
         ([["a", "b", "c", "d"]], "expected numbers"),
-        ([[1, 2], [3]], "expected numbers"),
+        ([[1, 2], [3]], "row 1 has 1 columns, and row 0 has 2"),
         ([[1, 2, 0.5, 4j]], "expected numbers"),
         ([[1, 2, 0.5, None]], "'age' of document 0 is nan"),
     ]:

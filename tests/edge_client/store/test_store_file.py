@@ -95,7 +95,7 @@ def test_a_file_that_is_no_store_is_refused_and_kept(path):
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
     """The message says which path and what to do."""
-    with pytest.raises(DataError, match=r"no-such-folder.*--store"), opened(tmp_path / "no-such-folder" / "x"):
+    with pytest.raises(DataError, match=r"no-such-folder.*(store)"), opened(tmp_path / "no-such-folder" / "x"):
         pass
 
 
@@ -103,7 +103,7 @@ def test_a_store_belongs_to_one_running_client(path):
     """Two processes on one store would each train on the same clicks, and count them twice."""
     with opened(path) as store:
         add(store, "a")
-        with pytest.raises(DataError, match=rf"{path}: the process {os.getpid()} has it open.*--store"), opened(path):
+        with pytest.raises(DataError, match=rf"{path}: the process {os.getpid()} has it open.*(store)"), opened(path):
             pass
     with opened(path) as store:
         assert store.n_waiting() == 1

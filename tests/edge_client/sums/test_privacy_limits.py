@@ -20,7 +20,8 @@ BEYOND = policy(epsilon=1e6, noise=GaussianNoise(variance=1), n_min=2, after=USU
 class ConnectedLink:
     """Nothing is wrong with the broker."""
 
-    outage = trouble = None
+    outage = None
+    shares_session = False
 
 
 def test_what_the_tool_makes_by_itself_is_within_the_usual_limits():

@@ -17,6 +17,7 @@ from foltr.edge_client.store.store import UNNUMBERED, Interaction
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.recording import store_list
 from foltr.edge_client.serps import make_serp, read_candidates
+from foltr.edge_client.store.recent_lists import RecentList
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.training.loaded_kernels import are_loaded
 from foltr.edge_client.training.trainer import Trainer
@@ -80,7 +81,7 @@ for training, ranker in KINDS:
         gate = Gate(source)
         serp = make_serp(read_candidates(features, rng.random(20)), 10, trainer.working_model, rng, gate=gate)
         clicks = np.arange(10) == 3
-        interaction = store_list(store, serp, clicks)
+        interaction = store_list(store, RecentList(serp, None), clicks)
         trainer.learn_new(interaction, in_order=True)
         scores_of(ranker, unpack_vector(values)[: ranker.n_weights], serp.features)
     trainer.start_over()

@@ -156,6 +156,18 @@ def test_a_list_that_is_compared_while_another_anchor_comes_says_nothing_of_that
     assert store.comparison(device.agent.voter.anchor.key) == Comparison()
 
 
+def test_a_list_is_compared_once_by_the_first_clicks_that_say_something(device):
+    """More of them are learned, and say nothing more of the two models."""
+    serp = device.rank(np.random.default_rng(9).random((3, N_FEATURES), np.float32), 3)
+    device.record_clicks(serp, [])
+    assert device.agent.voter.comparison == Comparison()
+    device.record_clicks(serp, [1])
+    known = device.agent.voter.comparison
+    assert known.n_lists == 1.0
+    device.record_clicks(serp.serp_id, [0])
+    assert device.agent.voter.comparison == known
+
+
 def test_a_click_on_nothing_is_no_list_to_compare(device):
     """Nor is one on every document: neither prefers any to another."""
     for clicked in ([], [0, 1, 2]):

@@ -93,12 +93,18 @@ export function creditScore({ credits }: Gate): number {
 }
 
 /** Return by how many standard errors the model's lists perform better than the base's; 0 with too few lists. */
-export function modelScore({ ofBase, ofModel }: Gate): number {
-  if (Math.min(ofBase.weight, ofModel.weight) < FEWEST_LISTS) return 0;
+export function modelScore(gate: Gate): number {
+  const rewards = rewardDifference(gate);
+  return rewards === null ? 0 : rewards.difference / rewards.error;
+}
+
+/** Return how much better the model's newest lists perform, and the standard error; null with too few lists. */
+export function rewardDifference({ ofBase, ofModel }: Gate): { difference: number; error: number } | null {
+  if (Math.min(ofBase.weight, ofModel.weight) < FEWEST_LISTS) return null;
   const base = Math.max(varianceOf(ofBase), LEAST_VARIANCE);
   const model = Math.max(varianceOf(ofModel), base); // the model's few values may be equal by chance
   const error = Math.sqrt(base * shareOfVariance(ofBase) + model * shareOfVariance(ofModel));
-  return (meanOf(ofModel) - meanOf(ofBase)) / error;
+  return { difference: meanOf(ofModel) - meanOf(ofBase), error };
 }
 
 /**

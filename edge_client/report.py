@@ -1,0 +1,84 @@
+"""Reports whether a search became better: the application's order against the model's, by the clicks on one device.
+
+All numbers are the gate's (`foltr.core.learning.gate`); nothing is counted for a report.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from foltr.core.learning.gate import FEWEST_CREDITS, OPENS_ABOVE, Gate, Interval, ShownCount, Source
+from foltr.edge_client.device_state import DeviceState, ListOrder
+
+TOO_FEW = "too few to tell"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the user's clicks say of both orders; its text is for people.
+
+    Attributes:
+        order: whose order is shown.
+        cause: why.
+        n_lists, n_clicked: recorded lists, and those with a click.
+        shown: by source, its lists, how many were clicked, and the first clicks as reciprocal ranks.
+        preference: the share of lists that mixed both orders in which clicks preferred the model's; None: too few to
+            tell. The newest lists weigh most.
+        reward_difference: the reciprocal rank of the first click, in the model's newest lists less in the
+            application's; None: too few to tell.
+    """
+
+    order: ListOrder
+    cause: str
+    n_lists: int
+    n_clicked: int
+    shown: Mapping[Source, ShownCount]
+    preference: Interval | None
+    reward_difference: Interval | None
+
+    def __str__(self) -> str:
+        parts = [
+            f"Lists are in {self.order}: {self.cause}",
+            f"{self.n_lists} lists were recorded, {self.n_clicked} of them with a click",
+        ]
+        if self.preference is None:
+            parts.append(f"Is the model's order better than the application's: {TOO_FEW}")
+        else:
+            share, low, high = (round(100 * part) for part in self.preference)
+            parts.append(f"Of 100 mixed lists {share} favour the model's order (95 % interval {low} to {high})")
+        if self.reward_difference is not None:
+            numbers = "{:+.3f} (95 % interval {:+.3f} to {:+.3f})".format(*self.reward_difference)
+            parts.append(f"The model's lists have more reward than the application's by {numbers}")
+        return ". ".join(parts) + "."
+
+
+def report_of(state: DeviceState, gate: Gate, *, is_gated: bool) -> Report:
+    """Return the report of a device in this state.
+
+    Args:
+        is_gated: False if the device has no gate, and counts nothing.
+    """
+    counts = gate.counts.values()
+    return Report(
+        state.order,
+        _cause(state, gate, is_gated=is_gated),
+        sum(count.lists for count in counts),
+        sum(count.clicked for count in counts),
+        gate.counts,
+        gate.preference,
+        gate.reward_difference,
+    )
+
+
+def _cause(state: DeviceState, gate: Gate, *, is_gated: bool) -> str:
+    if state.model_version is None:
+        return "there is no model yet"
+    if not is_gated:
+        return "without a gate nothing is compared"
+    is_models = state.order.source is Source.MODEL
+    if is_models is not gate.is_open:
+        return "the method makes its own lists" if is_models else "the model cannot rank these documents, or is empty"
+    if gate.is_open:
+        return f"clicks favoured the model's by {OPENS_ABOVE} standard errors, and have not spoken against it since"
+    if gate.credits.weight < FEWEST_CREDITS:
+        return f"fewer than {FEWEST_CREDITS:.0f} mixed lists say which order is better"
+    return f"clicks do not favour the model's by {OPENS_ABOVE} standard errors, but by {gate.credit_score:.1f}"
