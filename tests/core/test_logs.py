@@ -24,10 +24,10 @@ def _unconfigured():
 
 
 def test_lines_go_to_standard_logging(caplog):
-    """Under the module's name below foltr, with the level and everything that belongs to the event."""
-    log.warning("broker_unreachable", broker="127.0.0.1", share="100 %")
+    """Under the module's name below foltr, with the level and all fields, whatever they are called."""
+    log.warning("broker_unreachable", method="GET", share="100 %")
     assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("foltr.edge_client.client", "WARNING", "broker_unreachable broker=127.0.0.1 share=100 %")
+        ("foltr.edge_client.client", "WARNING", "broker_unreachable method=GET share=100 %")
     ]
 
 
