@@ -16,7 +16,7 @@ def _nobody_is_too_slow(monkeypatch):
     monkeypatch.setattr(PeerTimeout, "seconds", property(lambda _: PATIENCE_S))
     for limit in (
         *("app._READINGS_END_WITHIN_S", "connections.TAKES_WITHIN_S"),
-        *("metrics._READ_WITHIN_S", "server_state._READY_WITHIN_S"),
+        *("metrics._READ_WITHIN_S", "server_state._READ_WITHIN_S"),
     ):
         monkeypatch.setattr(f"foltr.api.{limit}", PATIENCE_S)
 
