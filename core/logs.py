@@ -37,7 +37,7 @@ def get_logger(module: str) -> LibraryLogger:
     return LibraryLogger(module)
 
 
-def _say(logger: logging.Logger, method: str, event: str, **fields: object) -> None:
+def _say(logger: logging.Logger, method: str, event: str, /, **fields: object) -> None:
     """Log ``event key=value ...`` with a logger of the standard library, which handles tracebacks itself."""
     level = logging.ERROR if method == "exception" else logging.getLevelNamesMapping()[method.upper()]
     if not logger.isEnabledFor(level):
