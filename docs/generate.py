@@ -65,8 +65,8 @@ EXIT_WORDS = {
     EXIT_FAILED: "failed; standard error says why and what to do. `foltr doctor`: a problem. `foltr status`: something "
     "needs you. `foltr erasure list`: a deadline has passed",
     EXIT_SETTINGS: "a wrong setting, flag or file, or a database schema that is not up to date",
-    EXIT_UNAVAILABLE: "broker, database or package index could not be reached. `foltr client run`: a device took part "
-    "in nothing, e.g. because it is not let in",
+    EXIT_UNAVAILABLE: "broker, database or package index could not be reached. `foltr status`: down. "
+    "`foltr client run`: a device took part in nothing, e.g. because it is not let in",
     130: "interrupted before it could stop in order",
 }
 ABANDON_WORDS = {

@@ -127,7 +127,8 @@ def test_the_page_from_createdb_to_a_restored_federation(shell, mosquitto_server
     epoch = shell.answer("SELECT writer_epoch FROM federations")
     shell.learn(mosquitto_server.url, until=int(n_completed) + 3)
     assert int(shell.answer("SELECT writer_epoch FROM federations")) > int(epoch)
-    assert shell.run("foltr status --json --db " + READER + " || test $? = 1")
+    # The federator has ended, so the federation is down; a reader sees that.
+    assert '"verdict"' in shell.run(f"foltr status --json --db {READER} || true")
 
 
 def test_the_databases_password_is_another_one(shell, server, mosquitto_server, tmp_path):
