@@ -277,7 +277,7 @@ async def test_it_can_be_left_at_any_moment_over_tls(tls_server):
 
 async def test_leaving_in_the_middle_of_a_handshake_leaves_none_behind(tls_server, monkeypatch):
     """A slow network finishes it when nobody wants it any more: the connection is ended, not begun."""
-    monkeypatch.setattr("foltr.broker.link._GOODBYE_S", 0.1)
+    monkeypatch.setattr("foltr.broker.connection.GOODBYE_S", 0.1)
     reached, released, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def hold(reader, writer):

@@ -12,7 +12,7 @@ from support.broker_links import Inbox, connected
 from support.waiting import PATIENCE_S
 
 from foltr.broker import pending_calls
-from foltr.broker.failures import write_while_open
+from foltr.broker.connection import write_while_open
 from foltr.broker.packets import MalformedError, message_packets, read_message, split_packets
 from foltr.broker.pending_calls import PendingCalls
 from foltr.core.errors import UnavailableError
