@@ -4,13 +4,10 @@ import json
 import shutil
 
 from cli.commands import foltr
+from cli.operator.test_enrol import enrolled
 from cli.silence import give_up_once
 from support.answering_federator import answering
 from support.servers import free_port
-
-
-def enrol(folder, broker):
-    foltr("device", "enrol", "device-7", "--federation", "mail", "--broker", broker, cwd=folder, code=0)
 
 
 def ordered(folder, *command):
@@ -21,7 +18,7 @@ def ordered(folder, *command):
 
 def test_orders_are_obeyed_and_answered(mqtt_broker, tmp_path):
     """A quarantine, what lifts it, what closes a proposal, and a deadline for the round that is open."""
-    enrol(tmp_path, mqtt_broker)
+    enrolled(tmp_path, "--broker", mqtt_broker)
     quarantine = ("device", "quarantine", "device-7")
     orders = (
         ((*quarantine, "--reason", "flips signs"), "quarantine_client", "device-7 of mail is in quarantine"),
@@ -43,7 +40,7 @@ def test_orders_are_obeyed_and_answered(mqtt_broker, tmp_path):
 
 def test_a_refused_order_is_an_error_that_says_why(mqtt_broker, tmp_path):
     """Exit code 1; its number is used up, and it is not sent again."""
-    enrol(tmp_path, mqtt_broker)
+    enrolled(tmp_path, "--broker", mqtt_broker)
     done, federator = ordered(tmp_path, "device", "quarantine", "device-77", "--lift")
     assert done.returncode == 1
     assert "refuses order 1: unknown_client, no client of this name has ever joined" in done.stderr
@@ -55,7 +52,7 @@ def test_a_refused_order_is_an_error_that_says_why(mqtt_broker, tmp_path):
 
 def test_an_order_without_an_answer_is_kept_and_goes_with_the_next(mqtt_broker, tmp_path, monkeypatch):
     """The federator is away: exit code 3, with what is the matter; then all are obeyed, in their order."""
-    enrol(tmp_path, mqtt_broker)
+    enrolled(tmp_path, "--broker", mqtt_broker)
     with monkeypatch.context() as away:
         give_up_once(away)
         away = foltr("device", "quarantine", "device-7", "--reason", "flips signs", cwd=tmp_path, code=3)
@@ -73,7 +70,7 @@ def test_an_order_without_an_answer_is_kept_and_goes_with_the_next(mqtt_broker, 
 
 def test_a_restored_folder_goes_on_above_what_the_federator_knows(mqtt_broker, tmp_path):
     """And says which numbers it has lost; also where the federator is a restored one that has lost them, too."""
-    enrol(tmp_path, mqtt_broker)
+    enrolled(tmp_path, "--broker", mqtt_broker)
     folder = tmp_path / "foltr-operator"
     shutil.copytree(folder, tmp_path / "backup")
     deadline = ("rounds", "deadline", "1", "--max-time")
@@ -96,7 +93,7 @@ def test_a_restored_folder_goes_on_above_what_the_federator_knows(mqtt_broker, t
 
 def test_a_forgotten_name_is_nowhere_in_the_folder(mqtt_broker, tmp_path):
     """Not in the register, nor in the roster, nor in any order; and it is not enrolled again."""
-    enrol(tmp_path, mqtt_broker)
+    enrolled(tmp_path, "--broker", mqtt_broker)
     folder = tmp_path / "foltr-operator"
     foltr("device", "enrol", "another-1", cwd=tmp_path, code=0)
     with answering(folder, tmp_path / "device-7.json", tmp_path / "another-1.json").serve() as federator:
@@ -126,7 +123,7 @@ def test_a_forgotten_name_is_nowhere_in_the_folder(mqtt_broker, tmp_path):
 
 def test_a_deadline_that_cannot_be_is_refused(tmp_path):
     """It is more than nothing, and at most thirty days; a broker that is away is another exit code."""
-    enrol(tmp_path, f"mqtt://127.0.0.1:{free_port()}")
+    enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
     for seconds in ("0", "-1", "nan", "inf", "2592001"):
         done = foltr("rounds", "deadline", "4", "--max-time", seconds, cwd=tmp_path)
         assert (done.returncode, "max" in done.stderr) == (2, True), seconds
