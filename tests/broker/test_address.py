@@ -89,7 +89,7 @@ def test_certificates_are_not_silently_left_unused():
 
 
 def test_an_address_takes_all_of_the_access():
-    """User, password and certificates come from the fields; those in an address count where there are none."""
+    """User, password and certificates come from the fields; else those in the address count."""
     access = BrokerAccess(
         broker_url="mqtts://broker.example",
         username="u",

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the tests, as the brokers of `support.servers`."""
+"""A real PostgreSQL for the tests; `support.servers` has the brokers."""
 
 import importlib.util
 import os
@@ -67,7 +67,7 @@ class PostgresServer:
         wait_for_server("PostgreSQL", self._process, self._answers, self.home / "log")
 
     def stop(self) -> None:
-        """Stop it, as an operator does (SIGINT: fast shutdown)."""
+        """Stop it like an operator (SIGINT: fast shutdown)."""
         if self._process is not None:
             end_server(self._process, by_signal=2)
             self._process = None
