@@ -114,7 +114,7 @@ class Connection:
         return expiry_of_peer(self.client._client.socket())  # noqa: SLF001 (aiomqtt has no public API)
 
     async def publish(self, messages: Iterable[tuple[str, bytes]], *, retain: bool) -> None:
-        """Send topics and payloads at QoS 1, as the iterable yields them, and wait until all are acknowledged."""
+        """Send topics and payloads at QoS 1 while the iterable yields them, and wait until all are acknowledged."""
         if self._packet_stream is not None:
             await self._packet_stream.publish(messages, retain=retain)
             return
