@@ -15,7 +15,8 @@ import pytest
 import structlog
 from support import worker_shared
 from support.databases import PostgresDatabases, migrated_sqlite, open_migrated
-from support.servers import IotcoreServer, MissingError, MosquittoServer, PostgresServer
+from support.postgres_server import PostgresServer
+from support.servers import IotcoreServer, MissingError, MosquittoServer
 from support.slow_tests import slow_tests, without_case
 
 from foltr.storage.database import Database

@@ -29,6 +29,7 @@ MAX_IDLE_SENDERS = 10_000
 MAX_REFUSED_SENDERS = 500
 RETRY_WHEN_FULL_S = 2.0
 MIN_RETRY_S = 1.0
+_N_STRANGERS = 64
 # Not every event loop takes an infinite timer.
 _MAX_WAIT_S = 24 * 3600.0
 
@@ -257,6 +258,11 @@ class _Sender:
 _FULL = Refusal(RefusalCause.FULL, RETRY_WHEN_FULL_S)
 _SENDER_FULL = Refusal(RefusalCause.SENDER_FULL, RETRY_WHEN_FULL_S)
 _RATE = Refusal(RefusalCause.RATE, MIN_RETRY_S)
+
+
+def stranger(name: str) -> str:
+    """Return the sender to count an unknown client's messages against: one of 64, however many names are invented."""
+    return f"?{hash(name) % _N_STRANGERS}"  # no client's name begins so: none shares its place with strangers
 
 
 def _size(message: InboundMessage) -> int:

@@ -1,10 +1,8 @@
 """Why a connection failed: details that aiomqtt and paho-mqtt know and do not expose."""
 
-import asyncio
 import logging
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
 
 import aiomqtt
 
@@ -14,7 +12,6 @@ from foltr.core.errors import UnavailableError
 # Bad user name or password, not authorised: 4 and 5 on the wire, which paho-mqtt turns into the codes of MQTT 5.
 _REFUSED = (134, 135)
 _UNSUPPORTED_VERSION = 132
-_SESSION_TAKEN_OVER = 142
 _DO_CREDENTIALS = (
     "Check the user name and password: `foltr device enrol` makes new ones, and the broker must then reload its files."
 )
@@ -93,62 +90,6 @@ class DisconnectCapture(logging.Handler):
         for argument in record.args if isinstance(record.args, tuple) else ():
             if isinstance(argument, OSError):
                 self.error = argument
-
-
-def capture_disconnect(client: aiomqtt.Client, ending: DisconnectCapture) -> None:
-    """Note in ``ending`` why the broker ends a connection, and fail if it ends one before its answer.
-
-    In TLS 1.3 a broker refuses a client certificate that way; aiomqtt overlooks it and keeps waiting for the answer.
-    """
-    loop = asyncio.get_running_loop()
-    answered = client._connected  # noqa: SLF001 (aiomqtt has no public API for this)
-    and_then = client._client.on_disconnect  # noqa: SLF001
-
-    def fail() -> None:
-        if not answered.done():
-            answered.set_exception(NoAnswerError("it closed the connection without an answer"))
-
-    def on_disconnect(*arguments: Any) -> None:
-        ending.taken_over |= any(getattr(one, "value", None) == _SESSION_TAKEN_OVER for one in arguments)
-        loop.call_soon_threadsafe(fail)  # paho-mqtt may call this from the thread that connects
-        if and_then is not None:
-            and_then(*arguments)
-        if client._disconnected.done():  # noqa: SLF001
-            # Read the exception: if nobody waits just then, asyncio complains that it was never retrieved.
-            client._disconnected.exception()  # noqa: SLF001
-
-    client._client.on_disconnect = on_disconnect  # noqa: SLF001
-
-
-class _Socket(Protocol):
-    """What we need of a socket; paho-mqtt defines its type for type checkers only."""
-
-    def fileno(self) -> int: ...
-
-
-def write_while_open(client: aiomqtt.Client) -> None:
-    """Wait for a socket to become writable only while it is open.
-
-    aiomqtt registers the socket's number with the loop one turn later. If the broker has ended the connection by then,
-    that logs a traceback, or the number belongs to another connection.
-    """
-    loop, sends = asyncio.get_running_loop(), client._client  # noqa: SLF001 (aiomqtt has no public API for this)
-
-    def begin(sock: _Socket) -> None:
-        if sock.fileno() >= 0:
-            loop.add_writer(sock.fileno(), write)
-
-    def write() -> None:
-        try:
-            sends.loop_write()
-        except Exception as error:  # noqa: BLE001 (as in aiomqtt: any error ends the connection)
-            if not client._disconnected.done():  # noqa: SLF001
-                client._disconnected.set_exception(error)  # noqa: SLF001
-
-    def begin_soon(_client: object, _userdata: object, sock: _Socket) -> None:
-        loop.call_soon_threadsafe(begin, sock)  # paho-mqtt may call this from the thread that connects
-
-    sends.on_socket_register_write = begin_soon
 
 
 def lacks_version_5(error: Exception) -> bool:

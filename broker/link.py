@@ -1,4 +1,4 @@
-"""One MQTT session that keeps itself up: with broker/failures.py the only module that knows aiomqtt.
+"""One MQTT session that keeps itself up.
 
 aiomqtt acknowledges a message when it arrives, not when it has been dealt with, so QoS 1 gives no durability here; the
 federator's receipts do. This module promises less: messages are handed on in order of arrival, a lost connection is
@@ -6,9 +6,7 @@ noticed and remade with backoff and jitter, and every wait is bounded.
 """
 
 import asyncio
-import logging
 import math
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -21,33 +19,25 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.backoff import Backoff
+from foltr.broker.connection import GOODBYE_S, QOS, Connection
 from foltr.broker.failures import (
     CONNECTS_AGAIN,
     DisconnectCapture,
     FailureCause,
     FailureKind,
     LinkError,
-    capture_disconnect,
     explain,
     how_to_start,
     lacks_version_5,
-    write_while_open,
 )
-from foltr.broker.packets import PacketStream
 from foltr.broker.pending_calls import PendingCall, PendingCalls
-from foltr.broker.tls import TlsMaterial, client_context, expiry_of_peer
+from foltr.broker.tls import TlsMaterial, client_context
 from foltr.core.errors import UnavailableError
 from foltr.core.logs import get_logger
 
 log = get_logger(__name__)
 
-QOS = 1  # QoS 2 livelocks in Mosquitto with more than 20 messages in flight.
-# Otherwise a small QoS-1 exchange waits 40 ms for Nagle and delayed acknowledgements.
-_SOCKET_OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
-_MAX_INFLIGHT = 1000
-_KEEPALIVE_S = 30
 _MOST_EARLY = 1000
-_GOODBYE_S = 1.0
 
 
 class SubscriptionRefusedError(UnavailableError):
@@ -118,11 +108,10 @@ class MqttLink:
         self._backoff: Backoff | None = None
         # The connection may use MQTT 5, in which the broker says why it ends one.
         self._may_speak_5 = not persistent
-        self._packet_stream: PacketStream | None = None  # of a connection that speaks MQTT 3.1.1
         self._was_up, self._leaving, self._up_since = False, False, 0.0
         self.broker_expiry: datetime | None = None
         self._ending = DisconnectCapture()
-        self._client: aiomqtt.Client | None = None
+        self._connection: Connection | None = None
         self._up = asyncio.Event()
         self._early: list[InboundMessage] | None = None
         self._pending_calls = PendingCalls(timeout_s)
@@ -160,7 +149,7 @@ class MqttLink:
         while self._task is not None and not self._task.done():
             # Repeatedly: in Python 3.11 asyncio.wait_for, which aiomqtt uses, may swallow a cancellation.
             self._task.cancel()
-            await asyncio.wait({self._task}, timeout=2 * _GOODBYE_S)
+            await asyncio.wait({self._task}, timeout=2 * GOODBYE_S)
         if self._task is not None and not self._task.cancelled():
             self._task.exception()  # it gave up earlier, and its waiters got the error
         self._cause = None
@@ -235,12 +224,8 @@ class MqttLink:
         Raises:
             UnavailableError: not connected, or no acknowledgement in time. Some of the messages may have arrived.
         """
-        async with self._acknowledged("no acknowledgement of a message") as (client, wait):
-            if self._packet_stream is not None:
-                await self._packet_stream.publish(wait.extended_for(messages), retain=retain)
-            else:
-                for topic, payload in wait.extended_for(messages):
-                    await client.publish(topic, payload, qos=QOS, retain=retain, timeout=math.inf)
+        async with self._acknowledged("no acknowledgement of a message") as (connection, wait):
+            await connection.publish(wait.extended_for(messages), retain=retain)
 
     async def publish_at_most_once(self, messages: Sequence[tuple[str, bytes]]) -> None:
         """Publish at QoS 0, for requests that are repeated if lost; returns once all are written, in order.
@@ -248,12 +233,8 @@ class MqttLink:
         Raises:
             UnavailableError: not connected, or not written in time. Some of the messages may have arrived.
         """
-        async with self._acknowledged("a message cannot be written") as (client, wait):
-            if self._packet_stream is not None:
-                await self._packet_stream.send(wait.extended_for(messages))
-            else:
-                for topic, payload in wait.extended_for(messages):
-                    await client.publish(topic, payload, qos=0, timeout=math.inf)
+        async with self._acknowledged("a message cannot be written") as (connection, wait):
+            await connection.send(wait.extended_for(messages))
 
     async def subscribe(self, topics: Sequence[str], qos: int = QOS) -> None:
         """Subscribe for this connection only; the broker delivers what it retains there.
@@ -265,27 +246,27 @@ class MqttLink:
             SubscriptionRefusedError: the broker did not grant it.
             UnavailableError: not connected, or no answer in time.
         """
-        async with self._acknowledged("no answer to a subscription") as (client, _):
-            self._check_granted(await client.subscribe([(topic, qos) for topic in topics], timeout=math.inf))
+        async with self._acknowledged("no answer to a subscription") as (connection, _):
+            self._check_granted(await connection.client.subscribe([(topic, qos) for topic in topics], timeout=math.inf))
 
     async def unsubscribe(self, topics: Sequence[str]) -> None:
         """Undo `subscribe`. Raises UnavailableError: not connected, or no answer in time."""
-        async with self._acknowledged("no answer to the end of a subscription") as (client, _):
-            await client.unsubscribe(list(topics), timeout=math.inf)
+        async with self._acknowledged("no answer to the end of a subscription") as (connection, _):
+            await connection.client.unsubscribe(list(topics), timeout=math.inf)
 
     @asynccontextmanager
-    async def _acknowledged(self, otherwise: str) -> AsyncIterator[tuple[aiomqtt.Client, PendingCall]]:
-        """The connected client for one call that waits for the broker's answer; UnavailableError if it takes too long.
+    async def _acknowledged(self, otherwise: str) -> AsyncIterator[tuple[Connection, PendingCall]]:
+        """The connection for one call that waits for the broker's answer; UnavailableError if it takes too long.
 
         The call itself must have no timeout: aiomqtt would use asyncio.wait_for, which in Python 3.11 may swallow a
         cancellation.
         """
-        client = self._client
-        if client is None or not self._up.is_set():
+        connection = self._connection
+        if connection is None or not self._up.is_set():
             raise self._unavailable("not connected")
         try:
             async with self._pending_calls.bounded() as wait:
-                yield client, wait
+                yield connection, wait
         except TimeoutError as error:
             raise self._unavailable(otherwise, CONNECTS_AGAIN) from error
         except (aiomqtt.MqttError, ValueError, OSError) as error:
@@ -303,9 +284,9 @@ class MqttLink:
             try:
                 if self._before_connecting is not None:
                     await self._before_connecting()
-                async with self._connection() as client:
+                async with self._new_connection() as connection:
                     self._up_since = time.monotonic()
-                    await self._serve(client)
+                    await self._serve(connection)
             except (aiomqtt.MqttError, UnavailableError, OSError, ValueError) as error:
                 answered, now = self._up.is_set(), time.monotonic()
                 if self._diagnoses_with_mqtt5 and not answered and lacks_version_5(error):
@@ -316,7 +297,7 @@ class MqttLink:
                 self._cause = backoff.note(cause, now, self._up_since if answered else None, in_order=in_order)
             finally:
                 self._up.clear()
-                self._client = None
+                self._connection = None
                 self._pending_calls.end()
             await self._pause(backoff, time.monotonic())
 
@@ -340,41 +321,12 @@ class MqttLink:
         """Whether to speak MQTT 5, to learn why the next connection ends; too costly to do always."""
         return self._may_speak_5 and self._backoff is not None and self._backoff.suspects_another
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[aiomqtt.Client]:
-        """A connected client, disconnected at the end.
-
-        aiomqtt leaks an open connection when cancelled while connecting. So it gets a moment to finish, and is then
-        closed.
-        """
-        client = self._new_client()
-        entering = asyncio.create_task(client.__aenter__())
-        try:
-            await asyncio.shield(entering)
-        except asyncio.CancelledError:
-            await asyncio.wait({entering}, timeout=_GOODBYE_S)
-            entering.cancel()
-            await asyncio.gather(entering, return_exceptions=True)
-            # Neither library has a public API for this. The connecting thread goes on, and may open a socket later.
-            client._client.on_socket_open = lambda _client, _userdata, opened: opened.close()  # noqa: SLF001
-            client._client._sock_close()  # noqa: SLF001
-            raise
-        except aiomqtt.MqttError as error:
-            client._client._sock_close()  # noqa: SLF001
-            if self._ending.error is not None and not isinstance(error, aiomqtt.MqttCodeError):
-                raise self._ending.error from error
-            raise
-        try:
-            yield client
-        finally:
-            await client.__aexit__(None, None, None)
-
-    async def _serve(self, client: aiomqtt.Client) -> None:
-        self._client = client
-        self.broker_expiry = expiry_of_peer(client._client.socket())  # noqa: SLF001 (aiomqtt has no public API)
+    async def _serve(self, connection: Connection) -> None:
+        self._connection = connection
+        self.broker_expiry = connection.broker_expiry
         try:
             if self._subscriptions:
-                granted = await client.subscribe(self._subscriptions, timeout=self._timeout_s)
+                granted = await connection.client.subscribe(self._subscriptions, timeout=self._timeout_s)
                 self._check_granted(granted)
             if self._leaving:
                 return
@@ -386,47 +338,25 @@ class MqttLink:
         log.debug("broker_connected", broker=str(self.address), client_id=self.client_id)
         if self._on_connected is not None:
             await self._on_connected()
-        # Messages never reach this iterator (see _DirectQueue); it ends by raising when the connection does.
-        async for _ in client.messages:
+        # Messages never reach this iterator (see `Connection`); it ends by raising when the connection does.
+        async for _ in connection.client.messages:
             pass
 
-    def _new_client(self) -> aiomqtt.Client:
-        take = self._receive
+    def _new_connection(self) -> Connection:
         self._early = []
-
-        class _DirectQueue(asyncio.Queue[aiomqtt.Message]):
-            """Hands each message on at once: aiomqtt's queue is unbounded or drops, and costs a task per message."""
-
-            def put_nowait(self, item: aiomqtt.Message) -> None:
-                take(str(item.topic), item.payload, item.retain)
-
         will = None if self._last_will is None else self._last_will()
-        # A separate logger: the library's warns above ten pending publishes, of which a federator has hundreds, and
-        # logs a traceback when a connection is left while it subscribes.
-        logger, self._ending = logging.Logger("foltr.mqtt", logging.ERROR), DisconnectCapture()  # noqa: LOG001
-        logger.addHandler(self._ending)
-        closer = self._diagnoses_with_mqtt5
-        client = aiomqtt.Client(
-            self.address.host,
-            self.address.port,
-            username=self.address.username,
-            password=self.address.password,
-            identifier=self.client_id,
-            protocol=aiomqtt.ProtocolVersion.V5 if closer else aiomqtt.ProtocolVersion.V311,
-            clean_session=None if closer else not self._persistent,
-            queue_type=_DirectQueue,
+        connection = Connection(
+            self.address,
+            self._tls_context,
+            self._receive,
+            client_id=self.client_id,
+            persistent=self._persistent,
             will=aiomqtt.Will(will.topic, will.payload, qos=QOS, retain=True) if will else None,
-            keepalive=_KEEPALIVE_S,
-            timeout=self._timeout_s,
-            max_inflight_messages=_MAX_INFLIGHT,
-            socket_options=_SOCKET_OPTIONS,
-            tls_context=self._tls_context,
-            logger=logger,
+            timeout_s=self._timeout_s,
+            speaks_5=self._diagnoses_with_mqtt5,
         )
-        capture_disconnect(client, self._ending)
-        write_while_open(client)
-        self._packet_stream = None if closer else PacketStream(client, take)
-        return client
+        self._ending = connection.ending
+        return connection
 
     def _receive(self, topic: str, payload: bytes, retained: bool) -> None:
         message = InboundMessage(topic, payload, retained)

@@ -5,47 +5,40 @@ transaction, only then send receipts. If a commit fails for good, the process en
 lost with it, and no device has heard of them.
 """
 
-import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 
-from foltr.broker.buffer import Arrival, BoundedIntake, IntakeLimits
+from foltr.broker.buffer import Arrival, BoundedIntake, IntakeLimits, stranger
 from foltr.broker.link import InboundMessage
-from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import RoundState
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator.backlogs import Backlogs
-from foltr.federator.clock import Clock, to_datetime
+from foltr.federator.batch_writer import BatchWriter
+from foltr.federator.clock import Clock
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.orders import erasure_ordered
 from foltr.federator.deciding.state import FederationState, key_replaced
-from foltr.federator.deferred_work import DeferredRefusals, DroppedRetained, ErasurePace
 from foltr.federator.engine import Backlog, decide
 from foltr.federator.eraser import Eraser, signed_by
 from foltr.federator.gathering import warn_slow_unlearning
 from foltr.federator.job_driver import Unlearner
-from foltr.federator.log_lines import log_batch
 from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.announcements import Announcer, ReceiptSender
-from foltr.federator.publishing.retained import RetainedTopics
+from foltr.federator.publishing.retained import DroppedRetained, RetainedTopics
 from foltr.federator.resumption import claim, resume_rounds
 from foltr.federator.retention import Retention
 from foltr.federator.rounds import Rounds
-from foltr.federator.rows import batch_of, deadline_of
+from foltr.federator.rows import deadline_of
 from foltr.federator.store import FederationStore
 from foltr.federator.summing.driver import Sender, Summing
 from foltr.federator.worker_sharing import WorkerSharing
 from foltr.storage.records import Batch, NewEvent
 
 BATCH_LIMIT = 500
-# Unknown clients share this many places in the intake, however many names they use.
-_N_STRANGERS = 64
 _BUSY_NOTICE_S = 1.0
-_PUBLISHED_NOTE_S = 1.0
 _LONGEST_WAIT_S = 3600.0
 
 
@@ -55,6 +48,7 @@ class FederationActor:
     Attributes:
         state: decides on messages; `start` builds it from the database.
         intake: what has arrived and is not served yet.
+        batches: commits what was decided.
     """
 
     def __init__(
@@ -86,16 +80,14 @@ class FederationActor:
         if plan.secure is not None and requests is not None:
             deadline_s, wake = plan.secure.helper_deadline_s, self.intake.wake
             self._summing = Summing(plan.federation, store, requests, deadline_s, wake)
+        self.batches = BatchWriter(store, clock, self.intake.wake)
         self.rounds = Rounds(plan, store, clock, receipts)
         self.eraser = Eraser(plan.federation, store, clock, receipts, retained, key, plan.unlearning.deadline_s)
-        self._erasure_pace = ErasurePace(clock)
         self._unlearner = self._new_unlearner()
         self.retention = Retention(plan, store, clock)
         self._stopping = False
         self._busy_noticed_at = self._turn_ended_at = 0.0
-        self._deferred_refusals = DeferredRefusals()
         self._dropped_retained = DroppedRetained(self._topics)
-        self._published: tuple[int, datetime] | None = None
         self._turn_began_at: float | None = None
         # Since the last turn something has arrived that cannot wait while workers take updates.
         self._is_called = False
@@ -156,7 +148,7 @@ class FederationActor:
             now = await self._sharing.stop_at(self.state, now)
         await self.turn(now)
         await self._serve_waiting(now)
-        await self.commit_deferred()
+        await self.batches.commit_deferred()
         if self._sharing is not None and not self.is_replaced:
             await self._sharing.start(self.state)  # workers continue while this process is upgraded
 
@@ -185,7 +177,7 @@ class FederationActor:
         """As `_wake_at`, without the round."""
         sums_at = math.inf if self._summing is None else self._summing.wake_at(self.state.round)
         retention_at = math.inf if self._unlearner.machine.has_job else self.retention.wake_at()
-        others_at = min(self._unlearner.machine.wake_at(), self.eraser.wake_at(), self._deferred_refusals.due_at)
+        others_at = min(self._unlearner.machine.wake_at(), self.eraser.wake_at(), self.batches.due_at)
         return min(sums_at, others_at, retention_at, self._turn_ended_at + _LONGEST_WAIT_S)
 
     async def turn(self, now: float) -> None:
@@ -202,12 +194,12 @@ class FederationActor:
         self._answered_strangers.clear()
         if not self.state.is_due(now):
             # Take even if nothing waits: that ends a `wake`, and `run` waits again.
-            await self._serve(self.intake.take(BATCH_LIMIT, most_slow=self._erasure_pace.batch_size), now)
+            await self._serve(self.intake.take(BATCH_LIMIT, most_slow=self.eraser.pace.batch_size), now)
         current = self.state.round
         if current is not None and self.state.is_due(now):
             if current.state is RoundState.COLLECTING:
                 in_time = min(now, math.nextafter(current.closes_at, -math.inf))
-                await self._serve_waiting(in_time, most_slow=self._erasure_pace.batch_size)
+                await self._serve_waiting(in_time, most_slow=self.eraser.pace.batch_size)
             await self._end_round(now)
         await self._advance_sums()
         for client_id in filter(self.state.members.is_forgotten, self._dropped_retained.drain()):
@@ -303,30 +295,10 @@ class FederationActor:
         return by_client or message.topic == self._topics.operator
 
     def _sender_of(self, message: InboundMessage) -> str:
-        # No name begins with a question mark, so no stranger shares a member's place.
         if self._topics.is_operators(message.topic):
             return "?operator"  # a crowd of strangers must not block a revocation
         client_id, _ = self._topics.parse(message.topic) or ("", None)
-        return client_id if self.state.members.is_known(client_id) else f"?{hash(client_id) % _N_STRANGERS}"
-
-    def model_published(self, version: int) -> None:
-        """Note that the broker has taken this model, with the next commit or a little later.
-
-        Every commit waits for the disk, and messages usually follow a new model.
-        """
-        self._published = (version, to_datetime(self._clock.now()))
-        asyncio.get_running_loop().call_later(_PUBLISHED_NOTE_S, self.intake.wake)
-
-    def note_undelivered(self, detail: str) -> None:
-        """Store, with the next commit or a little later, that updates reach no ingest worker."""
-        now = self._clock.now()
-        self._deferred_refusals.add([NewEvent(to_datetime(now), "updates_undelivered", detail)], now)
-        self.intake.wake()
-
-    async def commit_deferred(self) -> None:
-        """Commit what waits for a batch that may not come: the note of `model_published`, and refusals."""
-        self._deferred_refusals.due_at = min(self._deferred_refusals.due_at, self._clock.now())
-        await self._commit(Decisions(), self._clock.now())
+        return client_id if self.state.members.is_known(client_id) else stranger(client_id)
 
     async def _backlog(self, arrivals: Sequence[Arrival], now: float) -> Backlog:
         senders, n_messages = self.intake.refused()
@@ -338,7 +310,7 @@ class FederationActor:
     async def _serve(self, arrivals: Sequence[Arrival], now: float) -> None:
         """Decide, commit, answer; and end the round in between whenever it is full."""
         backlog = await self._backlog(arrivals, now)
-        if backlog.is_empty and self._published is None and now < self._deferred_refusals.due_at:
+        if backlog.is_empty and not self.batches.is_due(now):
             return
         while True:
             decisions, backlog = decide(self.state, backlog, now)
@@ -378,20 +350,7 @@ class FederationActor:
             # Store the last update and the end of collecting in one transaction: saves a wait for the disk per round.
             current.stop_collecting()
             filled = current.number
-        batch = batch_of(decisions, filled, self._published)
-        self._published = None
-        failpoint(Failpoint.BATCH_DECIDED)
-        # An event stored after the erasure must not name the client.
-        if batch.only_refuses and now < self._deferred_refusals.due_at and not decisions.erasures:
-            # Refusals were decided by stored state; check, without a write, that this process is still the writer.
-            await self._store.require_writer()
-            self._deferred_refusals.add(batch.events, now)
-        else:
-            batch = replace(batch, events=[*self._deferred_refusals.drain(), *batch.events])
-            if not batch.is_empty:
-                await self._store.commit_batch(batch)
-        failpoint(Failpoint.BATCH_COMMITTED)
-        log_batch(decisions.events)
+        await self.batches.commit(decisions, filled, now)
 
     async def _attend_erasures(self, decisions: Decisions) -> None:
         """Erase clients, now that their leaving is stored; and answer those who ask again."""
@@ -403,8 +362,7 @@ class FederationActor:
                     continue
                 self._answered_strangers.add(wanted.client_id)
             self._backlogs.forget(wanted.client_id)
-            with self._erasure_pace.measured():
-                row = await self.eraser.erase(wanted)
+            row = await self.eraser.erase(wanted)
             self.state.note_erasure(wanted.client_id, was_known=row is not None)
             if wanted.order is not None:
                 erasure_ordered(self.state, wanted.order, decisions, was_known=row is not None)

@@ -6,7 +6,8 @@ If a federator ends in between, the next one repeats each part: the rows show wh
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 
 import structlog
@@ -44,6 +45,10 @@ _NAMES_EVERY_S = 86_400.0
 _ERASING_PAUSE_S = 0.02
 # The actor takes a turn at least once an hour.
 _OVERDUE_EVERY_S = 60.0
+# An erasure is several transactions and a key's file, and long for a client that sent much: fifty in one turn blocked
+# everybody for minutes.
+MOST_AT_ONCE = 4
+A_TURN_S = 0.25
 
 
 def signed_by(key: SigningKey | None) -> Callable[[ErasureRow, ErasureOutcome, AuditEntry], str | None]:
@@ -79,12 +84,38 @@ def signed_by(key: SigningKey | None) -> Callable[[ErasureRow, ErasureOutcome, A
     return sign
 
 
+class ErasurePace:
+    """How many erasures fit into a moment, by how long the last one took; at least one, or none would ever be done."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_took_s = 0.0
+
+    @property
+    def batch_size(self) -> int:
+        """How many a turn takes."""
+        is_quick = self._last_took_s * MOST_AT_ONCE <= A_TURN_S
+        return MOST_AT_ONCE if is_quick else max(1, int(A_TURN_S / self._last_took_s))
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure how long the erasure in the body takes."""
+        began = self._clock.now()
+        try:
+            yield
+        finally:
+            self._last_took_s = self._clock.now() - began
+
+
 class Eraser:
     """The erasures of one federation. Only its single writer calls it.
 
     Args:
         key: signs receipts; None makes none.
         deadline_s: an erasure that takes longer raises an alarm.
+
+    Attributes:
+        pace: how many erasures to begin in a turn.
     """
 
     def __init__(
@@ -105,6 +136,7 @@ class Eraser:
         self._topics = Topics(federation)
         self._sign = signed_by(key)
         self._heads = AuditHeads(federation, store, retained)
+        self.pace = ErasurePace(clock)
         # The pseudonyms of clients whose rows are deleted in parts, in order.
         self._erasing: list[str] = []
         self._erase_at = 0.0
@@ -132,20 +164,21 @@ class Eraser:
 
         None for a stranger without stored data: it gets an answer, and its name is not stored.
         """
-        if wanted.is_stranger and not await self._store.is_named(wanted.client_id):
-            await self._refuse_stranger(wanted)
-            return None
-        request = ErasureRequest(
-            wanted.client_id,
-            wanted.pseudonym,
-            to_datetime(wanted.at),
-            wanted.by,
-            erased_at=to_datetime(self._clock.now()),
-            order=wanted.order,
-        )
-        row = await self._store.erase_client(request)
-        failpoint(Failpoint.ERASED)
-        return await self._go_on(row)
+        with self.pace.measured():
+            if wanted.is_stranger and not await self._store.is_named(wanted.client_id):
+                await self._refuse_stranger(wanted)
+                return None
+            request = ErasureRequest(
+                wanted.client_id,
+                wanted.pseudonym,
+                to_datetime(wanted.at),
+                wanted.by,
+                erased_at=to_datetime(self._clock.now()),
+                order=wanted.order,
+            )
+            row = await self._store.erase_client(request)
+            failpoint(Failpoint.ERASED)
+            return await self._go_on(row)
 
     async def _go_on(self, row: ErasureRow) -> ErasureRow:
         """Finish an erasure whose rows are gone; else notify its device, and begin to delete rows (`delete_more`)."""

@@ -146,9 +146,9 @@ class FederatorService:
         )
         self._group_watch = None
         if sharing is not None:
-            self._group_watch = GroupWatch(topics, self._link, sharing, self._actor.note_undelivered)
+            self._group_watch = GroupWatch(topics, self._link, sharing, self._actor.batches.note_undelivered)
         request = EvaluationRequest(federation=plan.federation) if plan.asks_for_evaluation else None
-        self._announcer = Announcer(self._link, topics, signer, self._actor.model_published, request)
+        self._announcer = Announcer(self._link, topics, signer, self._actor.batches.model_published, request)
         self._check = SelfCheck(
             self._holder,
             lambda: self._link if self._has_started else self._first_link,
@@ -284,7 +284,7 @@ class FederatorService:
         if published:
             await self._receipts.wait_sent(_LAST_WORDS_S)
             await self._retained.wait_settled(_LAST_WORDS_S)
-            await self._actor.commit_deferred()
+            await self._actor.batches.commit_deferred()
         elif self._actor.finished:
             raise UnavailableError(
                 f"MQTT broker {self._link.address}: the last round is stored but not announced. "

@@ -9,6 +9,7 @@ import numpy as np
 from foltr.core.errors import DataError
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.rewards import ListRewards, first_click_reward
+from foltr.edge_client.store.bounds import CountingBounds
 
 Within = Callable[[sqlite3.Cursor], None]
 """Called in the transaction that stores a list."""
@@ -64,6 +65,56 @@ def delete_waiting(cursor: sqlite3.Cursor, serp_id: str, learned: int) -> None:
             f"clicked: list {serp_id:.40} is in an update already, or made room for newer ones: more clicks on it come "
             "too late. Those recorded before stay. Record a list's clicks sooner, or together"
         )
+
+
+def make_room(cursor: sqlite3.Cursor, bounds: CountingBounds, limit: int) -> int:
+    """Delete the oldest that wait, until at most ``limit`` are left of those that do not count; return how many."""
+    above = cursor.execute("SELECT count(*) FROM interactions WHERE id > ?", (bounds.counted,))
+    n_too_many = above.fetchone()[0] - limit
+    if n_too_many <= 0:
+        return 0
+    cursor.execute(
+        "DELETE FROM interactions WHERE id IN (SELECT id FROM interactions WHERE id > ? ORDER BY id LIMIT ?)",
+        (bounds.learned, n_too_many),
+    )
+    return cursor.rowcount
+
+
+def delete_spent(cursor: sqlite3.Cursor, floor: int) -> None:
+    """Delete those up to the floor, except if the pending update covers them."""
+    if floor:
+        cursor.execute(
+            "DELETE FROM interactions WHERE id <= ? "
+            "AND NOT EXISTS (SELECT 1 FROM pending_update WHERE after < interactions.id)",
+            (floor,),
+        )
+
+
+def trim_kept(cursor: sqlite3.Cursor, counted: int, limit: int) -> None:
+    """Delete the oldest that count, until at most ``limit`` are left of those up to ``counted``."""
+    if counted > limit:
+        cursor.execute(
+            "DELETE FROM interactions WHERE id <= "
+            "(SELECT id FROM interactions WHERE id <= ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+            (counted, limit),
+        )
+
+
+def number_above(cursor: sqlite3.Cursor, newest: int, watermark: int, *, is_new: bool) -> int:
+    """Make sure that the next interaction is numbered above the watermark; return the newest number.
+
+    A store without a watermark is new: its interactions have counted nowhere, and get new numbers. A store behind the
+    watermark is older than what was sent from it.
+    """
+    if is_new and watermark:
+        # In two steps, so that no number exists twice in between.
+        cursor.execute("UPDATE interactions SET id = -id")
+        cursor.execute("UPDATE interactions SET id = ? - id", (watermark,))
+    following = newest + watermark if is_new else max(newest, watermark)
+    if following != newest:
+        cursor.execute("DELETE FROM sqlite_sequence WHERE name = 'interactions'")
+        cursor.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('interactions', ?)", (following,))
+    return following
 
 
 def read_earned(database: sqlite3.Connection, first: int, last: int, schema_hash: bytes | None) -> list[ListRewards]:

@@ -45,10 +45,14 @@ from foltr.edge_client.store.gate_rows import read_gate
 from foltr.edge_client.store.interaction_rows import (
     UNNUMBERED,
     Within,
+    delete_spent,
     delete_waiting,
     insert_interaction,
+    make_room,
+    number_above,
     read_earned,
     read_interactions,
+    trim_kept,
 )
 from foltr.edge_client.store.knowledge import KnowledgeStore, delete_anchor
 from foltr.edge_client.store.ledger import LedgerEntry
@@ -98,7 +102,7 @@ class DeviceStore(KnowledgeStore):
         if self.rows("SELECT count(*) FROM interactions WHERE id <= ?", counted)[0][0] > max_kept:  # lowered since
             try:
                 with self.transaction() as cursor:
-                    self._trim_kept(cursor, self._bounds.counted)
+                    trim_kept(cursor, self._bounds.counted, max_kept)
             except DataError:
                 self.close()
                 raise
@@ -135,7 +139,8 @@ class DeviceStore(KnowledgeStore):
             row_id = insert_interaction(cursor, serp_id, shown, self.schema_hash, base_reward)
             if row_id is None:
                 return None
-            self._make_room(cursor, row_id)
+            if row_id - self._bounds.counted > self._max_interactions:
+                self.n_dropped += make_room(cursor, self._bounds, self._max_interactions)
             if within is not None:
                 within(cursor)
             failpoint(Failpoint.IN_INTERACTION_TRANSACTION)
@@ -226,45 +231,20 @@ class DeviceStore(KnowledgeStore):
         newest = bounds.newest
         with self.transaction() as cursor:
             if not bounds.under_policy:
-                newest = self._number_above(cursor, watermark, is_new=before is None)
+                newest = number_above(cursor, newest, watermark, is_new=before is None)
             if pending is not None and counted:
                 remember_counted(cursor, pending)
             if counted or given_up:
                 cursor.execute("DELETE FROM pending_update")
             cursor.execute("UPDATE bounds SET watermark = ?", (watermark,))
             if not bounds.under_policy:
-                self._delete_spent(cursor)
-                self._trim_kept(cursor, watermark)
+                delete_spent(cursor, bounds.floor)
+                trim_kept(cursor, watermark, self._max_kept)
             failpoint(Failpoint.IN_SETTLEMENT_TRANSACTION)
         pending = None if counted or given_up else pending
         self._bounds = bounds._replace(watermark=watermark, newest=newest, pending=pending)
         failpoint(Failpoint.SETTLEMENT_STORED)
         return settlement
-
-    def _number_above(self, cursor: sqlite3.Cursor, watermark: int, *, is_new: bool) -> int:
-        """Make sure that the next interaction is numbered above the watermark; return the newest number.
-
-        A store without a watermark is new: its interactions have counted nowhere, and get new numbers. A store behind
-        the watermark is older than what was sent from it.
-        """
-        newest = self._bounds.newest
-        if is_new and watermark:
-            # In two steps, so that no number exists twice in between.
-            cursor.execute("UPDATE interactions SET id = -id")
-            cursor.execute("UPDATE interactions SET id = ? - id", (watermark,))
-        following = newest + watermark if is_new else max(newest, watermark)
-        if following != newest:
-            cursor.execute("DELETE FROM sqlite_sequence WHERE name = 'interactions'")
-            cursor.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('interactions', ?)", (following,))
-        return following
-
-    def _delete_spent(self, cursor: sqlite3.Cursor) -> None:
-        if self._bounds.floor:
-            cursor.execute(
-                "DELETE FROM interactions WHERE id <= ? "
-                "AND NOT EXISTS (SELECT 1 FROM pending_update WHERE after < interactions.id)",
-                (self._bounds.floor,),
-            )
 
     # --- the unsent update ----------------------------------------------------------------------------------
 
@@ -427,24 +407,3 @@ class DeviceStore(KnowledgeStore):
 
     def _read_bounds(self) -> CountingBounds:
         return read_bounds(self._db, self.meta(MetaKey.POLICY))
-
-    def _trim_kept(self, cursor: sqlite3.Cursor, watermark: int) -> None:
-        if watermark <= self._max_kept:
-            return  # nothing to do
-        cursor.execute(
-            "DELETE FROM interactions WHERE id <= "
-            "(SELECT id FROM interactions WHERE id <= ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
-            (watermark, self._max_kept),
-        )
-
-    def _make_room(self, cursor: sqlite3.Cursor, newest: int) -> None:
-        if newest - self._bounds.counted <= self._max_interactions:
-            return  # nothing to do
-        above = cursor.execute("SELECT count(*) FROM interactions WHERE id > ?", (self._bounds.counted,))
-        n_too_many = above.fetchone()[0] - self._max_interactions
-        if n_too_many > 0:
-            cursor.execute(
-                "DELETE FROM interactions WHERE id IN (SELECT id FROM interactions WHERE id > ? ORDER BY id LIMIT ?)",
-                (self._bounds.learned, n_too_many),
-            )
-            self.n_dropped += cursor.rowcount

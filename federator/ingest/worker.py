@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from foltr.broker.buffer import MAX_REFUSED_SENDERS, BoundedIntake, IntakeLimits, RefusedSender
+from foltr.broker.buffer import MAX_REFUSED_SENDERS, BoundedIntake, IntakeLimits, RefusedSender, stranger
 from foltr.broker.link import InboundMessage
 from foltr.core.methods.registry import body_spec
 from foltr.core.protocol.signing import SigningKey
@@ -49,8 +49,6 @@ _AFTER_DEADLINE_S: Final = 0.001
 _TOLD_AFTER_S: Final = 5.0
 # After so long a sender has repeated its message anyway.
 _DROPPED_AFTER_S: Final = 30.0
-# Unknown clients share this many places in the intake, however many names they use.
-_N_STRANGERS: Final = 64
 _MOST_KEYS: Final = 200_000
 
 
@@ -272,9 +270,8 @@ class IngestWorker:
         self._listed_through = 0
 
     def _sender_of(self, message: InboundMessage) -> str:
-        # No name begins with a question mark, so no stranger shares a member's place.
         client_id = (self._topics.parse(message.topic) or ("", None))[0]
-        return client_id if client_id in self._keys else f"?{hash(client_id) % _N_STRANGERS}"
+        return client_id if client_id in self._keys else stranger(client_id)
 
     # --- storing --------------------------------------------------------------------------------------------
 

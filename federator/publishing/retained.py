@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import Callable
 
-from foltr.broker.link import MqttLink
+from foltr.broker.link import InboundMessage, MqttLink
 from foltr.core.protocol.codec import Signer
 from foltr.core.protocol.fields import Message
+from foltr.core.protocol.topics import Topics
 from foltr.federator.publishing.delivery import publish_on_change, wait_while
 
 # For unexpected topics: on a broker without access control anybody may retain messages on any number of them.
 MAX_WAITING = 1000
+# Further ones are delivered at the next connection. Who was forgotten is unknown before the federator has started.
+MOST_NAMES = 100_000
 
 
 class RetainedTopics:
@@ -68,3 +71,23 @@ class RetainedTopics:
             if when_done is not None:
                 when_done()
         self._settled.set()
+
+
+class DroppedRetained:
+    """The clients' names in retained messages for which the intake had no room."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._names: set[str] = set()
+
+    def note(self, message: InboundMessage) -> None:
+        """Note a message that the intake has refused."""
+        client_id, kind = self._topics.parse(message.topic) or ("", None)
+        # An empty message clears a retained one.
+        if kind is not None and kind.is_retained and message.payload and len(self._names) < MOST_NAMES:
+            self._names.add(client_id)
+
+    def drain(self) -> set[str]:
+        """Return and clear the names."""
+        names, self._names = self._names, set()
+        return names

@@ -10,8 +10,8 @@ from support.api_server import FEDERATION, asked
 from support.databases import PostgresDatabases, migrated_sqlite
 from support.erasure_database import BEGAN, STAYED, made_erasures
 from support.history_database import made_history
+from support.postgres_server import PostgresServer
 from support.prepared_processes import PreparedProcess
-from support.servers import PostgresServer
 from support.tally_database import made_tallies
 from support.waiting import PATIENCE_S, until
 

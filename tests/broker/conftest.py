@@ -1,9 +1,12 @@
 """What speaks MQTT is tried with both brokers."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from support.broker_links import wait_for_the_broker
+from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 
@@ -32,3 +35,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def mqtt_broker(request: pytest.FixtureRequest) -> str:
     """The address of a real broker: Mosquitto, then iotcore."""
     return request.getfixturevalue(request.param).url
+
+
+@pytest.fixture
+def tls_server(tmp_path: Path) -> Iterator[ProvisionedMosquitto]:
+    """A real Mosquitto with TLS and passwords, which the test may stop, kill and start again."""
+    server = ProvisionedMosquitto(tmp_path, "passwords")
+    server.start()
+    yield server
+    server.stop()

@@ -5,6 +5,7 @@ import pytest
 from foltr.broker.address import BrokerAddress
 from foltr.broker.tls import TlsMaterial
 from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import BrokerAccess
 
 
 def test_an_address_is_read():
@@ -85,3 +86,29 @@ def test_certificates_are_not_silently_left_unused():
     with pytest.raises(SettingsError, match="mqtts://"):
         BrokerAddress("broker", tls_material=TlsMaterial(ca="ca"))
     assert BrokerAddress("broker", tls_material=TlsMaterial()).port == 1883
+
+
+def test_an_address_takes_all_of_the_access():
+    """User, password and certificates come from the fields; else those in the address count."""
+    access = BrokerAccess(
+        broker_url="mqtts://broker.example",
+        username="u",
+        password="p",  # noqa: S106 (made up)
+        ca="CA",
+        certificate="CERT",
+        key="KEY",
+    )
+    assert BrokerAddress.of(access) == BrokerAddress(
+        "broker.example", 8883, "u", "p", tls=True, tls_material=TlsMaterial("CA", "CERT", "KEY")
+    )
+    assert BrokerAddress.of(BrokerAccess(broker_url="mqtt://u:p@h")) == BrokerAddress(
+        "h", 1883, "u", "p", tls_material=TlsMaterial()
+    )
+    mixed = BrokerAddress.of(BrokerAccess(broker_url="mqtt://u:p@h", username="v", password="q"))  # noqa: S106
+    assert (mixed.username, mixed.password) == ("v", "q")
+
+
+def test_certificates_for_an_address_without_tls_are_refused():
+    """They would protect nothing."""
+    with pytest.raises(SettingsError, match="mqtts://"):
+        BrokerAddress.of(BrokerAccess(broker_url="mqtt://h", ca="CA"))

@@ -7,15 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.broker_links import Inbox, are_sent_at_once, connected, link_to
-from support.servers import ProvisionedMosquitto, free_port
+from support.broker_links import Inbox, connected, link_to
+from support.servers import free_port
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.broker_records import SERVER_CERTIFICATE_NAME
-from foltr.broker.certificates import expiry_of
 from foltr.broker.link import InboundMessage, LastWill, MqttLink
-from foltr.broker.probe import inspect_tls
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 
@@ -127,12 +124,6 @@ async def test_a_session_that_is_not_persistent_misses_them(mqtt_broker):
             assert (await inbox.next()).payload == b"seen"
 
 
-async def test_nagle_is_off(mqtt_broker):
-    """Without TCP_NODELAY a small exchange at QoS 1 takes 40 ms, fifty times as long."""
-    async with connected(mqtt_broker) as link:
-        assert are_sent_at_once(link.address.port) == [True]
-
-
 async def test_a_handler_that_raises_does_not_end_the_connection(mqtt_broker):
     """The message is lost to it, the next one is not, and nobody reconnects."""
     inbox, n_connections = Inbox(), 0
@@ -203,15 +194,6 @@ async def test_the_last_will_is_published_and_retained(mqtt_broker):
             assert await later.next() == InboundMessage("will", b"dead", retained=True)
 
 
-async def test_it_can_be_left_at_any_moment(mqtt_broker):
-    """Before the connection, in the middle of it, or after."""
-    for n_steps in (0, 1, 3, 10, 30):
-        async with asyncio.timeout(PATIENCE_S):
-            async with link_to(mqtt_broker, topics=["t"]):
-                for _ in range(n_steps):
-                    await asyncio.sleep(0.001)
-
-
 async def test_an_error_at_the_start_does_not_leave_a_dead_link(mqtt_broker):
     """What ``on_connected`` cannot publish is tried again with the next connection."""
     n_calls, done = 0, asyncio.Event()
@@ -230,15 +212,6 @@ async def test_an_error_at_the_start_does_not_leave_a_dead_link(mqtt_broker):
 # --- over TLS -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def tls_server(tmp_path):
-    """A real Mosquitto with TLS and passwords, which the test may stop, kill and start again."""
-    server = ProvisionedMosquitto(tmp_path, "passwords")
-    server.start()
-    yield server
-    server.stop()
-
-
 async def test_messages_arrive_in_order_over_tls(tls_server):
     """Also many at once: what OpenSSL has read already does not wait for the next packet to come."""
     address, topic, inbox = BrokerAddress.of(tls_server.service("operator")), "foltr/doctor/@operator", Inbox()
@@ -246,14 +219,6 @@ async def test_messages_arrive_in_order_over_tls(tls_server):
     async with connected(address, "a", inbox, [topic]) as link:
         await asyncio.gather(*(link.publish(topic, payload) for payload in sent))
         assert await inbox.payloads(len(sent)) == sent
-
-
-async def test_nagle_is_off_over_tls(tls_server):
-    """The option reaches the socket below. The link also knows when the broker's certificate ends."""
-    async with connected(BrokerAddress.of(tls_server.service("operator"))) as link:
-        assert inspect_tls(link.address).protocol == "TLSv1.3"
-        assert link.broker_expiry == expiry_of((tls_server.broker_dir / SERVER_CERTIFICATE_NAME).read_text())
-        assert are_sent_at_once(link.address.port) == [True]
 
 
 async def test_it_comes_back_over_tls(tls_server):
@@ -264,49 +229,6 @@ async def test_it_comes_back_over_tls(tls_server):
             await publish_until_it_fails(link)
         tls_server.start()
         await link.wait_connected(PATIENCE_S)
-
-
-async def test_it_can_be_left_at_any_moment_over_tls(tls_server):
-    """Before the handshake, in the middle of it, or after."""
-    for n_steps in (0, 1, 3, 10, 30):
-        async with asyncio.timeout(PATIENCE_S):
-            async with link_to(BrokerAddress.of(tls_server.service("operator")), topics=["t"]):
-                for _ in range(n_steps):
-                    await asyncio.sleep(0.001)
-
-
-async def test_leaving_in_the_middle_of_a_handshake_leaves_none_behind(tls_server, monkeypatch):
-    """A slow network finishes it when nobody wants it any more: the connection is ended, not begun."""
-    monkeypatch.setattr("foltr.broker.link._GOODBYE_S", 0.1)
-    reached, released, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    async def hold(reader, writer):
-        hello = await reader.read(1000)
-        reached.set()
-        await released.wait()
-        back, forth = await asyncio.open_connection("127.0.0.1", tls_server.port)
-        forth.write(hello)
-
-        async def pump(source, sink):
-            while data := await source.read(10_000):
-                sink.write(data)
-            sink.close()
-
-        try:
-            await asyncio.gather(pump(reader, forth), pump(back, writer))
-        except ConnectionResetError:  # ended, with something unread
-            forth.close()
-            writer.close()
-        ended.set()
-
-    server = await asyncio.start_server(hold, "127.0.0.1", 0)
-    credentials = replace(BrokerAddress.of(tls_server.service("operator")), port=server.sockets[0].getsockname()[1])
-    async with server, asyncio.timeout(PATIENCE_S):
-        async with link_to(credentials):
-            await reached.wait()
-        released.set()
-        await ended.wait()
-    assert "@operator" not in tls_server.log.read_text()
 
 
 async def test_a_wrong_password_is_called_one(tls_server):

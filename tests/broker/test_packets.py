@@ -1,9 +1,7 @@
 """Packets past paho-mqtt: read as they were written, sent in order, and how long a link waits for the broker."""
 
 import asyncio
-import socket
 
-import aiomqtt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +10,6 @@ from support.broker_links import Inbox, connected
 from support.waiting import PATIENCE_S
 
 from foltr.broker import pending_calls
-from foltr.broker.failures import write_while_open
 from foltr.broker.packets import MalformedError, message_packets, read_message, split_packets
 from foltr.broker.pending_calls import PendingCalls
 from foltr.core.errors import UnavailableError
@@ -114,27 +111,6 @@ async def test_whoever_sends_without_end_keeps_nobody_from_the_event_loop(mqtt_b
             await sender.publish_at_most_once([("t/x", b"%d" % i)])
         turning.cancel()
     assert n_turns - before >= n_sent
-
-
-@pytest.mark.parametrize("ends_at_once", [False, True])
-async def test_a_socket_is_written_to_only_as_long_as_it_is_open(ends_at_once):
-    """Its number would be no socket's, or another's, a turn after the broker has ended the connection."""
-    said, loop = [], asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _loop, context: said.append(context))
-    client = aiomqtt.Client("127.0.0.1")
-    write_while_open(client)
-    sends = client._client  # noqa: SLF001 (there is no public way)
-    mine, brokers = socket.socketpair()
-    mine.setblocking(False)
-    with mine, brokers:
-        number = mine.fileno()
-        sends.on_socket_register_write(sends, None, mine)
-        if ends_at_once:
-            mine.close()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert said == []
-        assert loop.remove_writer(number) is not ends_at_once
 
 
 LARGE = bytes(200_000)

@@ -11,7 +11,7 @@ import pytest
 from cli.commands import environment, start, stop
 from cli.snippets import blocks
 from support.foltr_program import prepared_foltr
-from support.servers import PostgresServer
+from support.postgres_server import PostgresServer
 from support.waiting import PATIENCE_S, wait_until
 
 from foltr.storage.migrate import head

@@ -9,6 +9,7 @@ import pytest
 from support import voting_devices
 from support.databases import open_migrated
 from support.federator_without_network import GENEROUS, Served
+from support.leader_and_worker import Both, new_worker
 
 from foltr.broker.link import InboundMessage
 from foltr.core.methods.bodies import BodySpec
@@ -239,3 +240,25 @@ async def restarted():
     yield start
     for served in started:
         await served.actor.close()
+
+
+@pytest.fixture
+async def share(served_url, tmp_path, operator):
+    """Starts a leader with three members, and a worker."""
+    leaders = []
+    async with await open_migrated(served_url, KeyStore(tmp_path / "keys")) as db:
+
+        async def start(policy, key=None, **plan) -> tuple[Both, list]:
+            wanted = FederationPlan("mail", 1, policy, enrolment_key=operator.key.public, **plan)
+            leader = Served(db, wanted, GENEROUS, key, shares=True)
+            leaders.append(leader)
+            await leader.actor.start()
+            devices = [operator.enrol(name) for name in "abc"]
+            await leader.join(devices)
+            await leader.sharing.start(leader.actor.state)
+            worker, receipts = await new_worker(db, wanted, leader.clock, key=key)
+            return Both(leader, worker, receipts, leader.clock), devices
+
+        yield start
+        for leader in leaders:
+            await leader.actor.close()

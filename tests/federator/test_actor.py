@@ -138,7 +138,7 @@ async def test_run_ends_when_it_is_told_to(serve):
 async def test_a_published_model_is_noted_once_and_does_not_keep_the_loop_busy(serve, operator):
     """With the next commit, or in a moment where there is none; afterwards the actor waits again."""
     served = await serve(RoundPolicy(1, 1, 0.0, 60.0), enrolment_key=operator.key.public)
-    served.actor.model_published(0)
+    served.actor.batches.model_published(0)
     running = asyncio.create_task(served.actor.run())
 
     async def is_noted():

@@ -213,13 +213,14 @@ async def test_where_an_erasure_takes_long_a_turn_has_one(serve, unsigned, monke
     served = await serve(RoundPolicy(9, 20, 60.0, 60.0), n_features=N_FEATURES, key=KEY, unlearning=EAGER)
     leaving = [unsigned(f"leaver-{i}") for i in range(6)]
     await served.join(leaving)
-    erase = served.actor.eraser.erase
+    store = served.actor._store  # noqa: SLF001 (only the database is slow)
+    erase = store.erase_client
 
-    async def slowly(wanted):
+    async def slowly(request):
         served.clock.at += 0.2
-        return await erase(wanted)
+        return await erase(request)
 
-    monkeypatch.setattr(served.actor.eraser, "erase", slowly)
+    monkeypatch.setattr(store, "erase_client", slowly)
     for device in leaving:
         ask(served, device)
     n_told = []

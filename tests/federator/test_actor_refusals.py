@@ -4,7 +4,7 @@ import pytest
 
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.topics import Topics
-from foltr.federator.deferred_work import HELD_S
+from foltr.federator.batch_writer import HELD_S
 from foltr.federator.round import RoundPolicy
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
@@ -84,5 +84,5 @@ async def test_who_is_forgotten_is_not_named_afterwards(served, operator):
     await served.actor.turn(served.clock.now())
     served.actor.receive(InboundMessage(TOPICS.operator, operator.forgets("mallory").payload, retained=False))
     await served.actor.turn(served.clock.now())
-    await served.actor.commit_deferred()
+    await served.actor.batches.commit_deferred()
     assert await refused(served) == (0, 0)

@@ -1,7 +1,7 @@
 """Who never got in is forgotten, too: refusals name it. Of whom nothing is stored, nothing is written down."""
 
 import pytest
-from support.federator_without_network import TOPICS, Served
+from support.federator_without_network import Served
 from support.unlearning_steps import ask, notices
 
 from foltr.broker.buffer import IntakeLimits, RefusalCause, RefusedSender
@@ -15,7 +15,6 @@ from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
-from foltr.federator import deferred_work
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.refusals import answer_turned_away
 from foltr.federator.engine import MAX_STRANGERS
@@ -266,14 +265,3 @@ async def test_what_clears_is_not_cleared_though_it_was_turned_away(narrow):
     narrow.actor.receive(InboundMessage("foltr/v1/mail/clients/carol/status", b"", retained=False))
     await narrow.turn()
     assert not narrow.retained.topics
-
-
-def test_so_many_names_are_remembered_and_no_more(monkeypatch):
-    """Anybody may use any name where a broker lets him."""
-    monkeypatch.setattr(deferred_work, "MOST_NAMES", 2)
-    turned_away = deferred_work.DroppedRetained(TOPICS)
-    for i in range(3):
-        turned_away.note(InboundMessage(f"foltr/v1/mail/clients/client-{i}/status", b"a will", retained=True))
-    turned_away.note(InboundMessage("foltr/v1/mail/clients/client-0/updates", b"an update", retained=True))
-    assert turned_away.drain() == {"client-0", "client-1"}
-    assert not turned_away.drain()

@@ -3,7 +3,7 @@
 import pytest
 from support.federator_without_network import HandClock
 
-from foltr.federator.deferred_work import A_TURN_S, MOST_AT_ONCE, ErasurePace
+from foltr.federator.eraser import A_TURN_S, MOST_AT_ONCE, ErasurePace
 
 
 @pytest.mark.parametrize(

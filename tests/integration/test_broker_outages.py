@@ -129,7 +129,7 @@ async def test_slow(deployment, proxy):
 
 async def test_a_route_that_swallows_everything(deployment, proxy, monkeypatch):
     """No reset, no answer: the keepalive notices, and new connections take the place of the dead ones."""
-    monkeypatch.setattr("foltr.broker.link._KEEPALIVE_S", 2)
+    monkeypatch.setattr("foltr.broker.connection._KEEPALIVE_S", 2)
     monkeypatch.setitem(MqttLink.__init__.__kwdefaults__, "timeout_s", 2.0)
     deployment.broker_url = proxy.url
     async with asyncio.TaskGroup() as group:

@@ -17,8 +17,8 @@ import pytest
 from integration.deployment import FEDERATION, POSTGRESQL, SQLITE, Deployment, client_name, on
 from integration.oracle import check_history, contribute, power_learner
 from sqlalchemy import event, text
+from support.postgres_server import PostgresServer
 from support.prepared_processes import with_defaults
-from support.servers import PostgresServer
 from support.waiting import PATIENCE_S, until
 
 import foltr.storage.database

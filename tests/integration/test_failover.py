@@ -11,8 +11,8 @@ from integration.deployment import FEDERATION, POSTGRESQL, SQLITE, Deployment, c
 from integration.oracle import check_history, contribute
 from integration.recorder import Recorder
 from sqlalchemy import text
+from support.postgres_server import PostgresServer
 from support.prepared_processes import PreparedProcess, with_defaults
-from support.servers import PostgresServer
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.failpoints import Failpoint

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError
 from foltr.edge_client.store.bounds import PendingUpdate, Settlement
+from foltr.edge_client.store.interaction_rows import trim_kept
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store import DeviceStore, Interaction
 
@@ -101,7 +102,7 @@ class DeviceDisk(DeviceStore):
         self._max_kept = 0
         if not self.forgotten:
             with self._noting(Gone.NOT_KEPT), super().transaction() as cursor:
-                self._trim_kept(cursor, self.watermark() or 0)
+                trim_kept(cursor, self.watermark() or 0, 0)
 
     def make_room(self) -> None:
         """Drop no click any more, from now on: not even where an update that counts by now fills the disk."""

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+import simulation.changes
 import simulation.process
-import simulation.store
 from simulation.database import SimulatedStore, Tables
 from simulation.mutants_erasure import ERASURE_MUTANTS
 from simulation.scenario import Operation, Scenario
@@ -60,21 +60,21 @@ def _an_update_moves_no_mark() -> Any:
         if after < before:
             move(tables, client_id, tables.clients[client_id].counted_through, after)
 
-    move = simulation.store.move_watermark
-    return mock.patch.object(simulation.store, "move_watermark", stays)
+    move = simulation.changes.move_watermark
+    return mock.patch.object(simulation.changes, "move_watermark", stays)
 
 
 def _a_mark_moves_without_its_update() -> Any:
     """The last client's update of each batch is lost; the memory has it, and so has its watermark."""
-    store_batch = simulation.store.store_batch
+    store_batch = simulation.changes.store_batch
 
     def lossy(tables: Tables, batch: Batch) -> None:
         *stored, lost = batch.updates or [None]
         store_batch(tables, replace(batch, updates=stored))
         if lost is not None:
-            simulation.store.move_watermark(tables, lost.client_id, lost.covers_after, lost.covers_through)
+            simulation.changes.move_watermark(tables, lost.client_id, lost.covers_after, lost.covers_through)
 
-    return mock.patch.object(simulation.store, "store_batch", lossy)
+    return mock.patch.object(simulation.changes, "store_batch", lossy)
 
 
 def _what_is_taken_back_goes_back_to_the_beginning() -> Any:
@@ -105,12 +105,12 @@ def _counts_by_when_it_is_looked_at() -> Any:
 
 
 def _withdrawals_are_not_stored() -> Any:
-    store_batch = simulation.store.store_batch
+    store_batch = simulation.changes.store_batch
 
     def lossy(tables: Tables, batch: Batch) -> None:
         store_batch(tables, replace(batch, withdrawn=()))
 
-    return mock.patch.object(simulation.store, "store_batch", lossy)
+    return mock.patch.object(simulation.changes, "store_batch", lossy)
 
 
 def _what_a_batch_holds_is_not_withdrawn() -> Any:
@@ -250,11 +250,11 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "what is taken back goes back to the beginning": _what_is_taken_back_goes_back_to_the_beginning,
     # Neither the database nor the memory takes back what its updates cover; as it was once, when clicks were lost.
     "an abandoned round keeps its watermarks": partial(
-        mock.patch.multiple, "simulation.store", take_back_round=mock.DEFAULT
+        mock.patch.multiple, "simulation.changes", take_back_round=mock.DEFAULT
     ),
     "orders are obeyed again": _orders_are_obeyed_again,
     "devices put nothing back": _devices_put_nothing_back,
-    "aggregating is not stored": partial(mock.patch.object, simulation.store, "stop_collecting"),
+    "aggregating is not stored": partial(mock.patch.object, simulation.changes, "stop_collecting"),
     "an update counts by when it is looked at": _counts_by_when_it_is_looked_at,
     "withdrawals are not stored": _withdrawals_are_not_stored,
     "what a batch holds is not withdrawn": _what_a_batch_holds_is_not_withdrawn,

@@ -151,7 +151,7 @@ class FederatorProcess:
         self.actor.attach(self)  # type: ignore[arg-type]
         await self.actor.run()
         await pause(2 * _ANNOUNCING_S)
-        await self.actor.commit_deferred()
+        await self.actor.batches.commit_deferred()
         await self.actor.close()
 
     @property
@@ -347,4 +347,4 @@ class FederatorProcess:
         with self._time.of(self.clock):
             topic = self._topics.round
             self._say(topic, announced[1])
-            self.actor.model_published(announced[0].version)
+            self.actor.batches.model_published(announced[0].version)

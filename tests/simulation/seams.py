@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from simulation.process import FederatorProcess, pause
 from simulation.scenario import Trust
 
+import foltr.broker.buffer
 import foltr.core.protocol.codec
 import foltr.core.protocol.signing
 import foltr.core.unlearning.schedule
@@ -22,6 +23,7 @@ import foltr.edge_client.contribution
 import foltr.edge_client.forgetting
 import foltr.edge_client.membership
 import foltr.federator.actor
+import foltr.federator.batch_writer
 import foltr.federator.closing.step_model
 import foltr.federator.eraser
 import foltr.federator.publishing.heartbeat
@@ -126,14 +128,9 @@ def simulated(world: "World") -> Iterator[None]:
     loop = SimpleNamespace(time=world.time.monotonic, call_later=world.schedule.after)
     asyncio_on_devices = SimpleNamespace(get_running_loop=lambda: loop, Event=asyncio.Event)
     replaced: list[tuple[Any, dict[str, Any]]] = [
-        (
-            foltr.federator.actor,
-            {
-                "BATCH_LIMIT": world.scenario.batch_limit,
-                "hash": lambda text: zlib.crc32(text.encode()),
-                "asyncio": SimpleNamespace(get_running_loop=lambda: loop),
-            },
-        ),
+        (foltr.broker.buffer, {"hash": lambda text: zlib.crc32(text.encode())}),
+        (foltr.federator.actor, {"BATCH_LIMIT": world.scenario.batch_limit}),
+        (foltr.federator.batch_writer, {"asyncio": SimpleNamespace(get_running_loop=lambda: loop)}),
         (
             foltr.federator.store,
             {

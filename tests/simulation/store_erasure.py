@@ -8,8 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from simulation.changes import note_events, store_orders
 from simulation.database import NAME, Tables, federation_of, require
-from simulation.store import RoundStore, note_events, store_orders
+from simulation.store import RoundStore
 
 from foltr.core.erasure.audit import AuditEntry, next_entry
 from foltr.core.erasure.digests import NOTHING_DIGESTED, digest_with

@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
+from simulation.changes import close_without_model, note_events, open_next
 from simulation.database import NAME, Tables, require
-from simulation.store import close_without_model, note_events, open_next
 from simulation.store_erasure import ErasureStore, append_audit, count_deletion, finish_erasure, put_erasure, those
 
 from foltr.core.aggregation.client_records import with_progress_of

@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 from support.databases import migrated_sqlite
-from support.servers import PostgresServer, free_port
+from support.postgres_server import PostgresServer
+from support.servers import free_port
 from support.waiting import PATIENCE_S, until
 
 import foltr.storage.engines

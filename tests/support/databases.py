@@ -13,7 +13,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from support.servers import PostgresServer
+from support.postgres_server import PostgresServer
 from support.worker_shared import made_once
 
 from foltr.storage.database import Database

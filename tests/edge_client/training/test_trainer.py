@@ -1,6 +1,5 @@
 """The trainer: what waits is learned in order, and each interaction enters the local state once."""
 
-import contextlib
 import random
 
 import numpy as np
@@ -180,11 +179,22 @@ class Device:
 
 
 @pytest.fixture
-def personal(path, counting):  # noqa: ARG001
-    device = Device(path)
-    with contextlib.closing(device.store):
-        yield device
+def new_device(path):
+    """Makes devices, whose stores are closed at the end."""
+    devices = []
+
+    def make(*arguments, **options):
+        devices.append(Device(path, *arguments, **options))
+        return devices[-1]
+
+    yield make
+    for device in devices:
         device.store.close()
+
+
+@pytest.fixture
+def personal(new_device, counting):  # noqa: ARG001
+    return new_device()
 
 
 def test_local_state_is_kept_when_its_update_counts(personal):
@@ -297,9 +307,9 @@ def test_new_settings_make_a_new_device(personal):
     assert unpack_vector(personal.trainer.working_model.device.body(None).values)[0] == 0.5
 
 
-def test_nothing_is_learned_before_a_round_is_known(path):
+def test_nothing_is_learned_before_a_round_is_known(new_device):
     """What waits then is learned once it is."""
-    device = Device(path)
+    device = new_device()
     device.store.close()
     device.start()
     device.participation.receive_model(model(0))
@@ -310,13 +320,12 @@ def test_nothing_is_learned_before_a_round_is_known(path):
     device.participation.receive_round(announced(1, PERSONAL, 0), 0.0)
     device.trainer.catch_up()
     assert len(device.trainer.working_model.interaction_ids) == 2
-    device.store.close()
 
 
-def test_a_method_that_cannot_be_used_is_told_once(path):
+def test_a_method_that_cannot_be_used_is_told_once(new_device):
     """The device goes on ranking, keeps its clicks, and learns from them when it is told something sensible."""
     with capture_logs() as logs:
-        device = Device(path, FedPerTraining(min_interactions=1, max_interactions=5))
+        device = new_device(FedPerTraining(min_interactions=1, max_interactions=5))
         device.see(3)
         device.announce(2, 1)
         device.announce(3, 2)
@@ -327,12 +336,11 @@ def test_a_method_that_cannot_be_used_is_told_once(path):
     device.training = PERSONAL
     device.announce(4, 3)
     assert device.n_updates == 1
-    device.store.close()
 
 
-def test_what_cannot_be_learned_makes_room_for_the_rest(path):
+def test_what_cannot_be_learned_makes_room_for_the_rest(new_device):
     """A backlog of lists with another number of features does not cost the device its round."""
-    device = Device(path)
+    device = new_device()
     device.store.close()
     device.start()
     for i in range(7):
@@ -347,9 +355,9 @@ def test_what_cannot_be_learned_makes_room_for_the_rest(path):
     assert sum(line["n"] for line in logs if line["event"] == "interactions_discarded") == 7
 
 
-def test_clicks_wait_as_long_as_the_application_has_other_features(path):
+def test_clicks_wait_as_long_as_the_application_has_other_features(new_device):
     """Those before them are learned; once the application's newest list fits, what does not is discarded."""
-    device = Device(path, PdgdTraining(min_interactions=10, max_interactions=10))
+    device = new_device(PdgdTraining(min_interactions=10, max_interactions=10))
     device.see(2)
 
     def see_others(n):
@@ -369,12 +377,11 @@ def test_clicks_wait_as_long_as_the_application_has_other_features(path):
     assert [line["event"] for line in logs] == ["feature_count_mismatch"]
     device.see(1)
     assert len(device.trainer.working_model.interaction_ids) == device.store.n_waiting() == 3
-    device.store.close()
 
 
-def test_lists_of_an_older_perturbation_go_without_a_warning(path):
+def test_lists_of_an_older_perturbation_go_without_a_warning(new_device):
     """They are out of date with every model; one line for all of them, for whoever looks for it."""
-    device = Device(path, EVOLUTION)
+    device = new_device(EVOLUTION)
     device.see(variant=1, base_version=0)
     device.see(variant=1, base_version=0)
     assert device.n_updates == 0
@@ -383,24 +390,22 @@ def test_lists_of_an_older_perturbation_go_without_a_warning(path):
     (line,) = [line for line in logs if line["event"] == "interactions_discarded"]
     assert (line["log_level"], line["n"]) == ("debug", 2)
     assert device.store.n_waiting() == 0
-    device.store.close()
 
 
-def test_both_sides_of_a_perturbation_are_waited_for(path):
+def test_both_sides_of_a_perturbation_are_waited_for(new_device):
     """Enough interactions under one side are no update; one under the other side completes it."""
-    device = Device(path, EVOLUTION)
+    device = new_device(EVOLUTION)
     device.see(3, variant=1, base_version=0)
     assert device.n_updates == 0
     device.see(variant=-1, base_version=0, clicked=1)
     assert device.n_updates == 1
     assert isinstance(device.body, EvolutionPair)
     assert (device.body.plus, device.body.minus) == (1.0, 0.5)
-    device.store.close()
 
 
-def test_a_restart_in_a_round_goes_on_with_the_same_perturbation(path):
+def test_a_restart_in_a_round_goes_on_with_the_same_perturbation(new_device):
     """What was seen under it before still counts, since its seed is the store's and the model's."""
-    device = Device(path, EVOLUTION)
+    device = new_device(EVOLUTION)
     features = np.random.default_rng(1).random((30, N), np.float32)
     before, variant = device.trainer.working_model.ranker.scores(features, exploring=True)
     device.see(variant=variant, base_version=0)
@@ -411,46 +416,41 @@ def test_a_restart_in_a_round_goes_on_with_the_same_perturbation(path):
     device.restart()
     again, _ = device.trainer.working_model.ranker.scores(features, exploring=True)
     np.testing.assert_array_equal(again, before)
-    device.store.close()
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_what_is_recorded_waits_for_kernels(path, counting, restarted):  # noqa: ARG001
+def test_what_is_recorded_waits_for_kernels(new_device, counting, restarted):  # noqa: ARG001
     """Nothing is learned before they are there, also what was recorded before a restart, and then each list once."""
     loaded = []
-    device = Device(path, are_loaded=lambda _model: bool(loaded))
-    with contextlib.closing(device.store):
-        device.see(2)
-        if restarted:
-            device.restart()
-        assert device.trainer.is_loading
-        assert not device.trainer.learn_when_loaded()
-        assert device.trainer.working_model.interaction_ids == []
-        assert (device.trainer.body(), device.n_updates) == (None, 0)
-        loaded.append(True)
-        assert device.trainer.learn_when_loaded()
-        device.contribute()
-        assert (device.n_learned(), device.n_updates) == ([1, 1], 1)
-        assert not device.trainer.learn_when_loaded(), "once"
-        device.see()
-        assert device.n_learned() == [1, 1, 1]
-        device.store.close()
+    device = new_device(are_loaded=lambda _model: bool(loaded))
+    device.see(2)
+    if restarted:
+        device.restart()
+    assert device.trainer.is_loading
+    assert not device.trainer.learn_when_loaded()
+    assert device.trainer.working_model.interaction_ids == []
+    assert (device.trainer.body(), device.n_updates) == (None, 0)
+    loaded.append(True)
+    assert device.trainer.learn_when_loaded()
+    device.contribute()
+    assert (device.n_learned(), device.n_updates) == ([1, 1], 1)
+    assert not device.trainer.learn_when_loaded(), "once"
+    device.see()
+    assert device.n_learned() == [1, 1, 1]
 
 
-def test_lists_are_made_by_plain_functions_until_kernels_are_there(path, counting):  # noqa: ARG001
+def test_lists_are_made_by_plain_functions_until_kernels_are_there(new_device, counting):  # noqa: ARG001
     """Before there is a model, and as long as what it calls is being loaded."""
     loaded = []
-    device = Device(path, are_loaded=lambda _model: bool(loaded))
+    device = new_device(are_loaded=lambda _model: bool(loaded))
 
     def is_by_machine_code():
         with device.trainer.form():
             return calls_machine_code()
 
-    with contextlib.closing(device.store):
-        assert not is_by_machine_code()
-        loaded.append(True)
-        assert device.trainer.learn_when_loaded()
-        assert is_by_machine_code() is COMPILED
-        device.trainer.forget()
-        assert not is_by_machine_code()
-        device.store.close()
+    assert not is_by_machine_code()
+    loaded.append(True)
+    assert device.trainer.learn_when_loaded()
+    assert is_by_machine_code() is COMPILED
+    device.trainer.forget()
+    assert not is_by_machine_code()

@@ -1,233 +1,29 @@
-"""A leader and a worker on one database, turn by turn: what the one stores the other decides by."""
+"""A worker decides by what the leader has stored: turn by turn, on one database."""
 
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select, text
 from structlog.testing import capture_logs
-from support.databases import open_migrated
-from support.federator_without_network import GENEROUS, HandClock, NumberedReceipts, Served
+from support.leader_and_worker import TOPICS, new_worker, states
 from support.waiting import PATIENCE_S
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.evaluations import Evaluation
-from foltr.core.protocol.fields import model_hash
-from foltr.core.protocol.membership import Join, Status
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.states import Pacing, RoundState, TakesUpdates
-from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.states import Pacing, RoundState
+from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import Vote
 from foltr.federator import clock
-from foltr.federator.ingest.service import plan_of
-from foltr.federator.ingest.worker import IngestWorker
-from foltr.federator.plan import FederationPlan
-from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.round import RoundPolicy
-from foltr.federator.store import FederationStore
-from foltr.federator.worker_sharing import WORKERS_LATE_S
 from foltr.storage.database import Database
-from foltr.storage.ingest import look_at_workers
-from foltr.storage.keys import KeyStore
-from foltr.storage.queries import list_clients, list_rounds
 from foltr.storage.tables import updates
-
-TOPICS = Topics("mail")
-FIRST_MODEL = model_hash(bytes(4))
-
-
-@dataclass
-class Both:
-    """A leader, and a worker beside it."""
-
-    leader: Served
-    worker: IngestWorker
-    receipts: NumberedReceipts
-    clock: HandClock
-
-    async def lead(self) -> None:
-        await self.leader.actor.turn_if_due(self.clock.now())
-
-    async def work(self) -> None:
-        await self.worker.turn()
-
-    def gives(self, device, number=1, base=0, *, update_id="0" * 32, after=0, **more) -> None:
-        """Have the broker give an update to the worker."""
-        made = device.update(number, base, update_id, after).model_copy(update={"base_hash": FIRST_MODEL, **more})
-        payload = device.payload(ClientTopic.UPDATES, made, 1)
-        self.worker.receive(InboundMessage(TOPICS.client(device.client_id, ClientTopic.UPDATES), payload, False))
-
-    def says(self, device, topic, message, sequence=9) -> None:
-        payload = device.payload(topic, message, sequence)
-        self.leader.actor.receive(InboundMessage(TOPICS.client(device.client_id, topic), payload, retained=False))
-
-
-async def new_worker(db, plan, clock, name="one", key=None, limits=GENEROUS) -> tuple[IngestWorker, NumberedReceipts]:
-    numbers = AnswerNumbers()
-    receipts = NumberedReceipts(numbers)
-    known = await plan_of(db, plan.federation, plan.enrolment_key, plan.key_sequence)
-    assert known is not None
-    store = FederationStore(db, plan.federation)
-    return IngestWorker(name, known, store, receipts, numbers, clock, limits, key=key), receipts
-
-
-@pytest.fixture
-async def share(served_url, tmp_path, operator):
-    """Starts a leader with three members, and a worker."""
-    leaders = []
-    async with await open_migrated(served_url, KeyStore(tmp_path / "keys")) as db:
-
-        async def start(policy, key=None, **plan) -> tuple[Both, list]:
-            wanted = FederationPlan("mail", 1, policy, enrolment_key=operator.key.public, **plan)
-            leader = Served(db, wanted, GENEROUS, key, shares=True)
-            leaders.append(leader)
-            await leader.actor.start()
-            devices = [operator.enrol(name) for name in "abc"]
-            await leader.join(devices)
-            await leader.sharing.start(leader.actor.state)
-            worker, receipts = await new_worker(db, wanted, leader.clock, key=key)
-            return Both(leader, worker, receipts, leader.clock), devices
-
-        yield start
-        for leader in leaders:
-            await leader.actor.close()
-
-
-async def states(both: Both) -> list[RoundState]:
-    return [row.state for row in await list_rounds(both.leader.db, "mail")]
-
-
-@pytest.mark.parametrize("served_url", ["sqlite", "postgresql"], indirect=True)
-async def test_a_leader_reads_only_what_is_new(share, monkeypatch):
-    """Of an open round, however large it is by then; also where the answer that said whose are new was lost."""
-    both, (a, b, c) = await share(RoundPolicy(3, 9, 0, 60))
-    store = both.leader.sharing._store  # noqa: SLF001 (what is read is the promise)
-    list_collected, take_back, read = store.list_collected, store.take_back, []
-
-    async def noting(number, of):
-        rows = await list_collected(number, of)
-        read.append(sorted(row.client_id for row in rows))
-        return rows
-
-    async def answered_twice():
-        await take_back()
-        return await take_back()
-
-    monkeypatch.setattr(store, "list_collected", noting)
-    for device in (a, b, c):
-        both.gives(device)
-        await both.work()
-        both.says(a, ClientTopic.JOIN, Join(federation="mail", client_id="a", sdk_version="1", enrolment=a.enrolment))
-        if device is c:
-            monkeypatch.setattr(store, "take_back", answered_twice)
-        await both.lead()
-    assert read == [["a"], ["b"], ["c"]]
-    assert (await states(both))[0] is RoundState.COMPLETED
-
-
-async def test_workers_do_not_wait_for_who_is_connected(share, monkeypatch):
-    """Statuses, also wrong ones, are stored while workers take updates: they say nothing that an update goes by."""
-    both, (a, b, _) = await share(RoundPolicy(2, 3, 0, 60))
-    n_taken_back = 0
-    take_back = both.leader.sharing.stop
-
-    async def counting(state):
-        nonlocal n_taken_back
-        n_taken_back += 1
-        await take_back(state)
-
-    await both.lead()
-    monkeypatch.setattr(both.leader.sharing, "stop", counting)
-    n_answers = len(both.leader.receipts.sent)
-    for device, online, sequence in ((a, False, 20), (b, False, 20), (b, True, 10)):  # the last one is a replay
-        status = Status(federation="mail", client_id=device.client_id, online=online)
-        both.says(device, ClientTopic.STATUS, status, sequence)
-        await both.lead()
-    both.gives(a)
-    await both.work()
-    rows = {row.client_id: row.online for row in await list_clients(both.leader.db, "mail")}
-    assert (rows["a"], rows["b"], rows["c"]) == (False, False, True)
-    assert [one.code for one in both.receipts.sent] == [ReceiptCode.ACCEPTED]
-    assert (n_taken_back, len(both.leader.receipts.sent)) == (0, n_answers)
-
-
-@pytest.mark.parametrize("called_by", ["join", "dropped", "deadline"])
-async def test_what_is_answered_is_no_matter_of_statuses(share, monkeypatch, called_by):
-    """A leader takes updates back where a join, or a message that there is no room for, came beside statuses."""
-    both, (a, b, _) = await share(RoundPolicy(2, 3, 0, 60))
-    await both.lead()
-    both.says(a, ClientTopic.STATUS, Status(federation="mail", client_id="a", online=False), 20)
-    if called_by == "join":
-        join = Join(federation="mail", client_id="b", sdk_version="1", enrolment=b.enrolment)
-        both.says(b, ClientTopic.JOIN, join, 21)
-    elif called_by == "dropped":
-        monkeypatch.setattr(both.leader.actor.intake, "_limits", IntakeLimits(max_waiting_per_sender=1))
-        both.says(a, ClientTopic.STATUS, Status(federation="mail", client_id="a", online=True), 21)
-    else:
-        both.clock.at += 61
-    taken = []
-    take_back = both.leader.sharing.stop
-
-    async def noting(state):
-        taken.append(len(both.leader.receipts.sent))
-        await take_back(state)
-
-    monkeypatch.setattr(both.leader.sharing, "stop", noting)
-    await both.lead()
-    assert len(taken) == 1
-    assert not {row.client_id: row.online for row in await list_clients(both.leader.db, "mail")}["a"]
-
-
-async def test_a_leader_takes_a_turn_an_hour_though_nothing_arrives(share, monkeypatch):
-    """Else no alarm would be raised for an erasure that is late while a round of a day goes on."""
-    both, _ = await share(RoundPolicy(2, 2, 0, 86_400))
-    turns = []
-
-    async def turn(now):
-        turns.append(now)
-
-    await both.lead()
-    monkeypatch.setattr(both.leader.actor, "turn", turn)
-    await both.lead()
-    both.clock.at += 3_601
-    await both.lead()
-    assert turns == [both.clock.at]
-
-
-@pytest.mark.parametrize("served_url", ["sqlite", "postgresql"], indirect=True)
-async def test_a_leader_closes_a_round_from_what_a_worker_has_stored(share):
-    """The last update fills the round: the leader sees the count, reads the rows and makes the model."""
-    both, (a, b, _) = await share(RoundPolicy(2, 2, 0, 60))
-    both.gives(a)
-    await both.work()
-    await both.lead()
-    assert (await states(both))[-1] is RoundState.COLLECTING
-    assert both.leader.actor.state.current_round.n_clients == 1
-    both.gives(b, update_id="1" * 32)
-    await both.work()
-    assert dict(both.receipts.codes()) == {"accepted": 2}
-    await both.lead()
-    assert (await states(both))[-2:] == [RoundState.COMPLETED, RoundState.COLLECTING]
-    assert both.leader.actor.rounds.model.version == 1
-    watermarks = both.leader.actor.state.members
-    assert [watermarks.counted_through(name) for name in "abc"] == [100, 100, 0]
-
-
-async def test_the_answer_to_a_join_has_the_mark_that_a_worker_stored(share):
-    """The leader takes updates back first, and reads what counts."""
-    both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60))
-    both.gives(a)
-    await both.work()
-    both.says(a, ClientTopic.JOIN, _join(a))
-    await both.lead()
-    assert both.leader.receipts.last("a").counted_through == 100
-    assert (await look_at_workers(both.leader.db, "mail")).takes_updates is TakesUpdates.WORKERS
 
 
 async def test_nobody_is_told_that_a_round_is_over_before_that_is_stored(share):
@@ -243,43 +39,6 @@ async def test_nobody_is_told_that_a_round_is_over_before_that_is_stored(share):
     await both.work()
     assert both.receipts.last("b").code is ReceiptCode.LATE
     assert (await states(both))[-2:] == [RoundState.COMPLETED, RoundState.COLLECTING]
-
-
-async def test_a_round_waits_at_its_deadline_for_a_worker_that_may_have_updates(share):
-    """Until the worker has said that it has none from before; or for two seconds, if it says nothing."""
-    both, (a, _, _) = await share(RoundPolicy(1, 3, 60, 60))
-    await both.work()
-    both.gives(a)
-    both.clock.at += 61
-    await both.lead()
-    assert (await states(both))[-1] is RoundState.COLLECTING
-    assert len(await states(both)) == 1
-    await both.work()
-    await both.lead()
-    assert (await states(both))[0] is RoundState.COMPLETED
-    assert len(await states(both)) == 2
-    both.clock.at += 61
-    await both.lead()
-    assert len(await states(both)) == 2
-    both.clock.at += WORKERS_LATE_S
-    await both.lead()
-    assert (await states(both))[1:] == [RoundState.ABANDONED, RoundState.COLLECTING]
-
-
-async def test_a_round_with_a_quorum_waits_for_what_a_worker_has_from_before(share):
-    """It may end after 30 seconds: what arrived by then counts, whether or not it is stored by then."""
-    both, (a, b, _) = await share(RoundPolicy(1, 3, 30, 60))
-    both.gives(a)
-    await both.work()
-    both.clock.at += 29
-    both.gives(b)
-    both.clock.at += 2
-    await both.lead()
-    assert len(await states(both)) == 1
-    await both.work()
-    await both.lead()
-    assert (await states(both))[0] is RoundState.COMPLETED
-    assert dict(both.receipts.codes()) == {"accepted": 2}
 
 
 async def test_a_worker_refuses_whom_the_leader_keeps_out(share, operator):
@@ -312,7 +71,7 @@ async def test_a_key_that_was_seen_before_decides_nothing(share, operator):
     both.gives(a)
     await both.work()
     anew = operator.enrol("a")
-    both.says(anew, ClientTopic.JOIN, _join(anew))
+    both.joins(anew)
     await both.lead()
     both.gives(a, update_id="1" * 32, after=100)
     await both.work()
@@ -349,10 +108,6 @@ async def test_a_worker_stores_nothing_in_tables_of_another_version(share):
     with pytest.raises(SettingsError, match="is at schema revision 9999, which this foltr does not know"):
         await both.work()
     assert dict(both.receipts.codes()) == {"accepted": 1}
-
-
-def _join(device) -> Join:
-    return Join(federation="mail", client_id=device.client_id, sdk_version="1", enrolment=device.enrolment)
 
 
 async def test_a_buffer_takes_what_was_made_on_an_older_model(share):

@@ -2,11 +2,13 @@
 
 import asyncio
 
+from support.federator_without_network import TOPICS
 from support.waiting import PATIENCE_S
 
+from foltr.broker.link import InboundMessage
 from foltr.core.protocol.codec import Signer
 from foltr.core.protocol.signing import EpochSequence
-from foltr.federator.publishing.retained import MAX_WAITING, RetainedTopics
+from foltr.federator.publishing.retained import MAX_WAITING, DroppedRetained, RetainedTopics
 
 
 class Link:
@@ -30,3 +32,14 @@ async def test_what_others_retained_is_cleared_once_and_within_bounds():
     await retained.wait_settled(PATIENCE_S)
     running.cancel()
     assert sorted(link.published) == sorted((f"topic/{number}", b"", True) for number in range(MAX_WAITING))
+
+
+def test_so_many_names_are_remembered_and_no_more(monkeypatch):
+    """Anybody may use any name where a broker lets him."""
+    monkeypatch.setattr("foltr.federator.publishing.retained.MOST_NAMES", 2)
+    turned_away = DroppedRetained(TOPICS)
+    for i in range(3):
+        turned_away.note(InboundMessage(f"foltr/v1/mail/clients/client-{i}/status", b"a will", retained=True))
+    turned_away.note(InboundMessage("foltr/v1/mail/clients/client-0/updates", b"an update", retained=True))
+    assert turned_away.drain() == {"client-0", "client-1"}
+    assert not turned_away.drain()
