@@ -24,7 +24,7 @@ def _unconfigured():
 
 
 def test_lines_go_to_standard_logging(caplog):
-    """Under the module's name below foltr, with the level and all fields, whatever they are called."""
+    """Under the module's name below foltr, with the level and all fields, of any name."""
     log.warning("broker_unreachable", method="GET", share="100 %")
     assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
         ("foltr.edge_client.client", "WARNING", "broker_unreachable method=GET share=100 %")
