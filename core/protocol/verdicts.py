@@ -77,12 +77,6 @@ class Reason(StrEnum):
         "foltr doctor --credentials FILE",
     )
     POLICY_EXPIRES = "policy_expires", Level.DEGRADED, "The privacy policy ends soon.", "foltr policy new"
-    LEADER_CHANGED = (
-        "leader_changed",
-        Level.DEGRADED,
-        "Another federator took over.",
-        "foltr status --db URL",
-    )
     KEY_MISSING = (
         "key_missing",
         Level.DEGRADED,
@@ -149,6 +143,13 @@ class Reason(StrEnum):
         Level.DEGRADED,
         "The model in service has learned from an erased client.",
         "foltr erasure list --db URL",
+    )
+    # Last: it is often no trouble, and must not hide one.
+    LEADER_CHANGED = (
+        "leader_changed",
+        Level.DEGRADED,
+        "Another federator took over.",
+        "foltr status --db URL",
     )
 
     @property

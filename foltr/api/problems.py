@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from foltr.api.schemas import RowModel, VerdictRow
 from foltr.api.server_state import AWAY, Condition, ServerState, away
-from foltr.core.errors import FoltrError, MessageError, UnavailableError
+from foltr.core.errors import FoltrError, MessageError, SettingsError, UnavailableError
 from foltr.core.logs import get_logger
 from foltr.core.protocol.receipts import ReceiptCode
 
@@ -129,6 +129,12 @@ def explain_errors(app: FastAPI) -> None:
         served: ServerState = request.app.state.served
         return without_database(await served.condition()).answer({"Retry-After": "5"})
 
+    async def misplaced(request: Request, error: Exception) -> Response:
+        # No federation of that name, or tables of another version: the verdict knows, and says what to do.
+        served: ServerState = request.app.state.served
+        found = await served.condition()
+        return await broken(request, error) if found.next_step is None else without_database(found).answer()
+
     async def broken(_request: Request, error: Exception) -> Response:
         log.error("request_failed", cause=_cause(error))
         return Problem.of(500, "The server is not set up correctly; see its log.").answer()
@@ -139,6 +145,7 @@ def explain_errors(app: FastAPI) -> None:
     app.add_exception_handler(SQLAlchemyError, unavailable)
     app.add_exception_handler(OSError, unavailable)
     app.add_exception_handler(UnavailableError, unavailable)
+    app.add_exception_handler(SettingsError, misplaced)
     app.add_exception_handler(FoltrError, broken)
     app.add_exception_handler(Exception, broken)
 

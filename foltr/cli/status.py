@@ -3,9 +3,10 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from datetime import datetime
+from itertools import groupby
 from typing import Annotated, Any, Final
 
 import typer
@@ -20,7 +21,7 @@ from foltr.cli.output import console, print_json, print_jsonl, to_plain, wrapped
 from foltr.cli.settings import Settings, load_settings
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.protocol.states import JobState
-from foltr.core.protocol.verdicts import Level, Verdict, as_row
+from foltr.core.protocol.verdicts import Finding, Level, Verdict, as_row
 from foltr.operations.explanations import duration
 from foltr.operations.overview import Activity, Effectiveness, Overview, read_overview
 from foltr.operations.situation import ReceivedStatus, Situation
@@ -199,16 +200,27 @@ def screen_lines(overview: Overview, width: int, height: int) -> list[str]:
 
 
 def verdict_lines(verdict: Verdict, width: int, room: int = 24) -> list[str]:
-    """Return the verdict in at most ``room`` lines: its findings, each with who causes it and the next command."""
+    """Return the findings of a verdict, each with who causes it and the next command.
+
+    After ``room`` lines the others are only named.
+    """
     lines = [f"{verdict.level.upper():{_LABEL}}{'' if verdict.findings else verdict.headline}".rstrip()]
     for i, each in enumerate(verdict.findings):
         culprit = f"{each.culprit}: " if each.culprit else ""
         said = _field(each.reason.level, f"{culprit}{each.reason.sentence} {each.detail}", width)
         said += _field("", f"Type: {each.reason.command}", width)
         if i and len(lines) + len(said) + (i + 1 < len(verdict.findings)) > room:
-            return [*lines, *_field("", f"And {len(verdict.findings) - i} more: foltr status --json", width)]
+            others = ", ".join(_others(verdict.findings[i:]))
+            return [*lines, *_field("", f"And {others}: foltr status --json", width)]
         lines += said
     return lines
+
+
+def _others(findings: Sequence[Finding]) -> Iterator[str]:
+    """Name reasons with their culprit, or with how many culprits they have."""
+    for reason, alike in groupby(findings, lambda each: each.reason):
+        culprits = [each.culprit for each in alike]
+        yield reason + (f" of {len(culprits)}" if len(culprits) > 1 else f" of {culprits[0]}" if culprits[0] else "")
 
 
 def plain_verdict(verdict: Verdict) -> dict[str, Any]:

@@ -251,6 +251,15 @@ async def test_an_error_of_ours_is_a_problem_that_tells_nothing_of_us(on_sqlite,
     assert answer.headers["Content-Type"] == "application/problem+json"
 
 
+async def test_a_federation_that_never_ran_is_down_and_no_error_of_ours(on_sqlite):
+    """Everywhere: with the verdict, and with what to type."""
+    on_sqlite.served.federation = "other"
+    answer = await on_sqlite.get("/api/v1/status", on_sqlite.token(Role.VIEWER))
+    assert answer.status_code == 503
+    assert [each["reason"] for each in answer.json()["verdict"]["findings"]] == ["federator_stopped"]
+    assert "Start the federator" in answer.json()["detail"]
+
+
 async def test_who_asks_too_often_is_told_when_to_ask_again(on_sqlite):
     """Each token and each address by itself."""
     viewer, other = on_sqlite.token(Role.VIEWER), on_sqlite.token(Role.VIEWER)

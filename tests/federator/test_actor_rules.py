@@ -174,7 +174,7 @@ async def test_a_kill_around_the_close_of_a_round_repeats_it_bit_for_bit(joined,
     served, devices = await joined(policy)
 
     send(served, devices)
-    with dying_at(at, "federator.actor", "federator.rounds", "storage.rounds"):
+    with dying_at(at, "federator.batch_writer", "federator.rounds", "storage.rounds"):
         await served.turn()
     again = await serve(policy, n_features=N_FEATURES)
     await again.turn()

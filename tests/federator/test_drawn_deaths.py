@@ -24,7 +24,7 @@ from foltr.storage.rounds import latest_round
 N_STEPS = 40
 MODULES = (
     "foltr.federator.rounds",
-    "foltr.federator.actor",
+    "foltr.federator.batch_writer",
     "foltr.storage.anchors",
     "foltr.storage.rounds",
     "foltr.storage.arrivals",
