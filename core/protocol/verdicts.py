@@ -100,7 +100,7 @@ class Reason(StrEnum):
         "messages_refused",
         Level.DEGRADED,
         "Many messages are refused.",
-        "foltr device list --db URL",
+        "foltr device show CLIENT --db URL",
     )
     DEVICE_REVOKED = (
         "device_revoked",
@@ -178,6 +178,11 @@ class Finding:
     culprit: str = ""
     since: datetime | None = None
 
+    @property
+    def command(self) -> str:
+        """What to type next, with the client that it is about."""
+        return self.reason.command.replace("CLIENT", self.culprit or "CLIENT")
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -221,6 +226,6 @@ def as_row(finding: Finding) -> dict[str, Any]:
         "culprit": finding.culprit,
         "culprit_is_client": reason.is_of_client and bool(finding.culprit),
         "since": finding.since,
-        "command": reason.command,
+        "command": finding.command,
         "runbook": reason.runbook,
     }

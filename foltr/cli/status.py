@@ -208,7 +208,7 @@ def verdict_lines(verdict: Verdict, width: int, room: int = 24) -> list[str]:
     for i, each in enumerate(verdict.findings):
         culprit = f"{each.culprit}: " if each.culprit else ""
         said = _field(each.reason.level, f"{culprit}{each.reason.sentence} {each.detail}", width)
-        said += _field("", f"Type: {each.reason.command}", width)
+        said += _field("", f"Type: {each.command}", width)
         if i and len(lines) + len(said) + (i + 1 < len(verdict.findings)) > room:
             others = ", ".join(_others(verdict.findings[i:]))
             return [*lines, *_field("", f"And {others}: foltr status --json", width)]

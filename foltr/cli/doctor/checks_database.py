@@ -132,7 +132,7 @@ DATABASE: Final = (
     Check(
         "data keys",
         _data_keys,
-        "After a restore: `foltr erasure request` for each. Otherwise name the folder: FOLTR_KEYS",
+        "Name their folder if it is another one: FOLTR_KEYS. After a restore: `foltr erasure request` for each",
     ),
     Check("standby keys", _standby_keys),
     Check("standby", _standby, "Connect as the same role, or GRANT pg_signal_backend to this one"),
