@@ -62,8 +62,17 @@ class ServerState:
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def overview(self) -> Overview:
-        """Read the federation's overview. Raises UnavailableError or SettingsError as `read_overview` does."""
-        return await self.coalesced.read("overview", lambda: read_overview(self.db, self.federation))
+        """Read the federation's overview from tables of our version.
+
+        Raises:
+            UnavailableError, SettingsError: as of `read_overview`.
+            SchemaDiffersError: as of `require_head`.
+        """
+        return await self.coalesced.read("overview", self._read_overview)
+
+    async def _read_overview(self) -> Overview:
+        await require_head(self.db)
+        return await read_overview(self.db, self.federation)
 
     async def condition(self) -> Condition:
         """Return how the federation is; without a database, that it is down. Cached for a second."""
@@ -77,7 +86,6 @@ class ServerState:
         try:
             async with asyncio.timeout(_READ_WITHIN_S):
                 await self.db.follow_file()
-                await require_head(self.db)
                 return Condition(judge(await self.overview()))
         # The errors themselves name the database's address.
         except SchemaDiffersError as error:

@@ -24,6 +24,7 @@ from foltr.core.protocol.states import OrderOutcome
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.database import Database
 from foltr.storage.federations import claim_federation
+from foltr.storage.migrate import downgrade
 from foltr.storage.records import Batch, MembershipChange, NewEvent, NewOrder
 
 # Port 0 takes a free one: the log says which.
@@ -341,6 +342,18 @@ async def test_the_verdict_is_down_from_the_moment_that_the_database_is_away(on_
     answer = await on_sqlite.get("/api/v1/models", on_sqlite.token(Role.VIEWER))
     findings = answer.json()["verdict"]["findings"]
     assert (answer.status_code, [finding["reason"] for finding in findings]) == (503, ["database_unreachable"])
+
+
+async def test_tables_of_another_version_are_down_everywhere(on_sqlite):
+    """Also while they can still be read: the status and the metrics say it, not only `/ready`."""
+    await downgrade(on_sqlite.served.db, "0001")
+    viewer = on_sqlite.token(Role.VIEWER)
+    for path in ("/ready", "/api/v1/status"):
+        answer = await on_sqlite.get(path, viewer)
+        findings = answer.json()["verdict"]["findings"]
+        assert (answer.status_code, [finding["reason"] for finding in findings]) == (503, ["schema_differs"]), path
+    shown = (await on_sqlite.get("/metrics", viewer)).text
+    assert re.search(r'foltr_findings\{[^}]*reason="schema_differs"[^}]*\} 1.0', shown)
 
 
 async def test_to_ask_makes_no_database(tmp_path):
