@@ -113,6 +113,15 @@ class Connection:
         """When the broker's certificate ends; None without TLS."""
         return expiry_of_peer(self.client._client.socket())  # noqa: SLF001 (aiomqtt has no public API)
 
+    @property
+    def ended(self) -> bool:
+        """Whether it is over, so that nothing will be answered."""
+        return self.client._disconnected.done()  # noqa: SLF001 (aiomqtt has no public API)
+
+    def when_ended(self, call: Callable[[], None]) -> None:
+        """Call ``call`` in the event loop once the connection is over."""
+        self.client._disconnected.add_done_callback(lambda _: call())  # noqa: SLF001 (aiomqtt has no public API)
+
     async def publish(self, messages: Iterable[tuple[str, bytes]], *, retain: bool) -> None:
         """Send topics and payloads at QoS 1 while the iterable yields them, and wait until all are acknowledged."""
         if self._packet_stream is not None:

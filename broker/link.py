@@ -38,6 +38,7 @@ from foltr.core.logs import get_logger
 log = get_logger(__name__)
 
 _MOST_EARLY = 1000
+_ENDED = "the connection ended"
 
 
 class SubscriptionRefusedError(UnavailableError):
@@ -264,11 +265,19 @@ class MqttLink:
         connection = self._connection
         if connection is None or not self._up.is_set():
             raise self._unavailable("not connected")
+        async with self._answered(connection, otherwise) as wait:
+            yield connection, wait
+
+    @asynccontextmanager
+    async def _answered(self, connection: Connection, otherwise: str) -> AsyncIterator[PendingCall]:
+        """One call of ``connection``, ended with the connection; raises as `_acknowledged`."""
         try:
+            if connection.ended:
+                raise TimeoutError
             async with self._pending_calls.bounded() as wait:
-                yield connection, wait
+                yield wait
         except TimeoutError as error:
-            raise self._unavailable(otherwise, CONNECTS_AGAIN) from error
+            raise self._unavailable(_ENDED if connection.ended else otherwise, CONNECTS_AGAIN) from error
         except (aiomqtt.MqttError, ValueError, OSError) as error:
             raise self._unavailable(str(error), CONNECTS_AGAIN) from error
 
@@ -324,10 +333,11 @@ class MqttLink:
     async def _serve(self, connection: Connection) -> None:
         self._connection = connection
         self.broker_expiry = connection.broker_expiry
+        connection.when_ended(self._pending_calls.end)
         try:
             if self._subscriptions:
-                granted = await connection.client.subscribe(self._subscriptions, timeout=self._timeout_s)
-                self._check_granted(granted)
+                async with self._answered(connection, "no answer to the subscriptions"):
+                    self._check_granted(await connection.client.subscribe(self._subscriptions, timeout=math.inf))
             if self._leaving:
                 return
             self._up.set()

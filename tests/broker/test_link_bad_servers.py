@@ -163,6 +163,20 @@ async def test_a_lost_connection_ends_the_wait_for_an_acknowledgement():
                 await link.publish("t", b"x")
 
 
+@pytest.mark.parametrize("hangs_up_on", [8, 3])
+async def test_a_connection_lost_while_it_is_set_up_is_made_again_at_once(hangs_up_on):
+    """Neither the subscription nor the first message is waited for: a second connection comes long before a timeout."""
+
+    async def say_hello():
+        await link.publish("t", b"hello")
+
+    async with FakeServer({**FRIENDLY, hangs_up_on: None}) as server, asyncio.timeout(PATIENCE_S / 2):
+        link = link_to(server.address, topics=["t"], timeout_s=PATIENCE_S, on_connected=say_hello)
+        async with link:
+            await until(lambda: server.n_connections > 1)
+            assert link.connected or "connection ended" in str(link.outage)
+
+
 @pytest.mark.parametrize("n_steps", range(5))
 async def test_leaving_while_the_subscription_is_answered(n_steps):
     """Whenever it is left, it ends: in Python 3.11 ``asyncio.wait_for`` may swallow the cancellation.
