@@ -55,6 +55,11 @@ ModelHash = Annotated[bytes, Field(min_length=16, max_length=16)]
 # Names a message by its bytes: the first 16 of their SHA-256.
 PayloadDigest = Annotated[bytes, Field(min_length=16, max_length=16)]
 ChunkIndex = Annotated[int, Field(ge=0, lt=1000)]
+# How often the operator has replaced a key.
+KeySequence = Annotated[int, Field(ge=1, le=2**31 - 1)]
+# The tombstone of a forgotten name: the first half of its HMAC-SHA256 under the operator's salt.
+Salt = Annotated[bytes, Field(min_length=32, max_length=32)]
+Tombstone = Annotated[bytes, Field(min_length=16, max_length=16)]
 # Of an enrolment; 0 is below the first one.
 Serial = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
