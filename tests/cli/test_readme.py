@@ -11,8 +11,7 @@ from support.waiting import PATIENCE_S
 
 
 def test_the_python_of_the_readme_runs(tmp_path):
-    """As it stands, also where no broker is to be had: the click is on disk when it ends."""
-    foltr("device", "enrol", "device-7", cwd=tmp_path, code=0)
+    """As it stands, without a server: the click is on disk when it ends."""
     (code,) = blocks("README.md", "python")
     run_python(code, tmp_path)
     assert n_recorded(tmp_path / "clicks.sqlite") == 1
