@@ -112,7 +112,7 @@ def open_envelope(payload: bytes, max_bytes: int = MAX_MESSAGE_BYTES) -> Envelop
         raise MessageError(ReceiptCode.MALFORMED, f"the envelope's keys are not exactly {', '.join(_KEY_ORDER)}")
     kind, sequence, body, signature = envelope["kind"], envelope["sequence"], envelope["body"], envelope["signature"]
     if not isinstance(kind, str) or _KIND.fullmatch(kind) is None:
-        raise MessageError(ReceiptCode.MALFORMED, f"kind {_printable(str(kind))} is none of this protocol")
+        raise MessageError(ReceiptCode.MALFORMED, f"kind {_printable(str(kind))} is not part of this protocol")
     if type(sequence) is not int or not 0 <= sequence < 2**63:
         raise MessageError(ReceiptCode.MALFORMED, "the sequence is not an integer from 0 to 2^63 - 1")
     if not isinstance(body, bytes):
