@@ -29,6 +29,7 @@ from foltr.core.methods.bodies import BodySpec
 from foltr.core.methods.registry import METHODS, body_spec, parameters_of, ranker_for, training_for
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.events import EventKind
+from foltr.core.protocol.fields import SEAL_BYTES
 from foltr.core.protocol.receipts import DeviceReaction, ReceiptCode
 from foltr.core.protocol.signed_tickets import issue_ticket
 from foltr.core.protocol.signing import SigningKey
@@ -38,7 +39,6 @@ from foltr.core.protocol.updates import DenseDelta, EvolutionPair, MaskedVector,
 from foltr.core.secure.message_proof import MessageShape
 from foltr.core.secure.norm_proof import proof_shape
 from foltr.core.secure.plan import plan_noise, ratio_text
-from foltr.core.secure.sealing import SEAL_BYTES
 from foltr.core.user_files import FileKind
 from foltr.edge_client.options import Experiment, Privacy, Ranking
 from foltr.edge_client.search_ranker import SearchRanker

@@ -13,6 +13,7 @@ from foltr.core.protocol.codec import Envelope, open_envelope
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, payload_digest
 from foltr.core.protocol.membership import Forget, Join, Leave, Status
+from foltr.core.protocol.messages import MESSAGE_TYPES
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import Chunk, Manifest, MaskedVector, ModelUpdate, UnlearningUpdate, Vote
@@ -256,7 +257,8 @@ def _digest_of_refused(payload: bytes, topic: ClientTopic) -> bytes | None:
         kind = open_envelope(payload).kind
     except MessageError:
         return payload_digest(payload)  # it would be refused on any topic
-    return payload_digest(payload) if not kinds or kind in kinds else None
+    belongs_here = not kinds or kind in kinds or kind not in MESSAGE_TYPES  # an unknown kind belongs on none
+    return payload_digest(payload) if belongs_here else None
 
 
 def _check_interactions(update: ModelUpdate, limits: UpdateLimits) -> None:

@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,8 +23,10 @@ from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.core.protocol.signing import KEY_BYTES, SigningKey, key_from_text, key_to_text
 from foltr.core.protocol.states import Privacy
-from foltr.core.secure.sealing import SealingKey
 from foltr.core.user_files import FileKind, ReadableByOthersError, read_private_file, read_text_file
+
+if TYPE_CHECKING:
+    from foltr.core.secure.sealing import SealingKey
 
 FEDERATOR_USER = "@federator"
 OPERATOR_USER = "@operator"
@@ -135,8 +137,12 @@ class Credentials(BaseModel):
         return key_from_text("federator_key", self.federator_key)
 
     @property
-    def opened_sealing_keys(self) -> tuple[SealingKey, ...]:
+    def opened_sealing_keys(self) -> "tuple[SealingKey, ...]":
         """Return the sealing keys, ready for use; SettingsError if one is invalid."""
+        if not self.sealing_keys:
+            return ()  # as on every device, which need not load OpenSSL for that
+        from foltr.core.secure.sealing import SealingKey
+
         return tuple(SealingKey(key_from_text("sealing_keys", text)) for text in self.sealing_keys)
 
     def can_check(self, policy: Policy) -> bool:

@@ -3,6 +3,7 @@
 Reading has three steps: `open_envelope`, `Envelope.is_signed_by` if signatures are required, and `Envelope.read`.
 """
 
+import re
 from typing import Any, NamedTuple, TypeVar
 
 import msgpack
@@ -10,7 +11,6 @@ from pydantic import ValidationError
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES, SCHEMA_VERSION, Message
-from foltr.core.protocol.messages import MESSAGE_TYPES
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import (
     SIGNATURE_BYTES,
@@ -26,6 +26,8 @@ C = TypeVar("C")
 
 _KEY_ORDER = ("v", "kind", "sequence", "body", "signature")
 _ENVELOPE_KEYS = set(_KEY_ORDER)
+# No line break: see `signed_bytes`.
+_KIND = re.compile(r"[a-z_]{1,40}")
 # More fields than any present message has, apart from its list's items: a newer version's gets a clear answer.
 _MAX_FIELDS = 64
 _MAX_CONTAINERS = 16
@@ -54,7 +56,7 @@ class Envelope(NamedTuple):
 
     def read(self, expected: type[M]) -> M:
         """Return the message; MessageError ``malformed`` if it is of another kind or its fields are invalid."""
-        if MESSAGE_TYPES.get(self.kind) is not expected:
+        if self.kind != expected.kind_name:
             raise MessageError(
                 ReceiptCode.MALFORMED, f"kind {_printable(self.kind)} where {expected.kind_name!r} belongs"
             )
@@ -109,7 +111,7 @@ def open_envelope(payload: bytes, max_bytes: int = MAX_MESSAGE_BYTES) -> Envelop
     if envelope.keys() != _ENVELOPE_KEYS:
         raise MessageError(ReceiptCode.MALFORMED, f"the envelope's keys are not exactly {', '.join(_KEY_ORDER)}")
     kind, sequence, body, signature = envelope["kind"], envelope["sequence"], envelope["body"], envelope["signature"]
-    if not isinstance(kind, str) or kind not in MESSAGE_TYPES:
+    if not isinstance(kind, str) or _KIND.fullmatch(kind) is None:
         raise MessageError(ReceiptCode.MALFORMED, f"kind {_printable(str(kind))} is not part of this protocol")
     if type(sequence) is not int or not 0 <= sequence < 2**63:
         raise MessageError(ReceiptCode.MALFORMED, "the sequence is not an integer from 0 to 2^63 - 1")

@@ -8,8 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from foltr.core.secure.sealing import SEAL_BYTES
-
 SCHEMA_VERSION = 1
 # A ranker's weight over features in [0, 1] never moves this far in a round; a larger move would end learning.
 MAX_ABS_DELTA = 1e6
@@ -49,13 +47,19 @@ SequenceNumber = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 PublicKey = Annotated[bytes, Field(min_length=32, max_length=32)]
 Sha256 = Annotated[bytes, Field(min_length=32, max_length=32)]
-# Data sealed to the owner of an X25519 key (`foltr.core.secure.sealing`).
+# A seed of 32 bytes, sealed to the owner of an X25519 key (`foltr.core.secure.sealing`): with a key and a tag.
+SEAL_BYTES = 32 + 32 + 16
 Seal = Annotated[bytes, Field(min_length=SEAL_BYTES, max_length=SEAL_BYTES)]
 # Names a model by its weights: the first 16 bytes of their SHA-256.
 ModelHash = Annotated[bytes, Field(min_length=16, max_length=16)]
 # Names a message by its bytes: the first 16 of their SHA-256.
 PayloadDigest = Annotated[bytes, Field(min_length=16, max_length=16)]
 ChunkIndex = Annotated[int, Field(ge=0, lt=1000)]
+# How often the operator has replaced a key.
+KeySequence = Annotated[int, Field(ge=1, le=2**31 - 1)]
+# The tombstone of a forgotten name: the first half of its HMAC-SHA256 under the operator's salt.
+Salt = Annotated[bytes, Field(min_length=32, max_length=32)]
+Tombstone = Annotated[bytes, Field(min_length=16, max_length=16)]
 # Of an enrolment; 0 is below the first one.
 Serial = Annotated[int, Field(ge=0, le=2**31 - 1)]
 

@@ -13,19 +13,18 @@ from foltr.core.protocol.fields import (
     Count,
     Detail,
     InFederation,
+    KeySequence,
     OfClient,
     PublicKey,
+    Salt,
     SequenceNumber,
     Serial,
     Sha256,
+    Tombstone,
 )
 from foltr.core.protocol.receipts import ReceiptCode
 
 ORDER_LIMIT = 2**31 - 1
-KeySequence = Annotated[int, Field(ge=1, le=2**31 - 1)]
-# The tombstone of a forgotten name: the first half of its HMAC-SHA256 under the operator's salt.
-Salt = Annotated[bytes, Field(min_length=32, max_length=32)]
-Tombstone = Annotated[bytes, Field(min_length=16, max_length=16)]
 Challenge = Annotated[bytes, Field(min_length=16, max_length=16)]
 
 

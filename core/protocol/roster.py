@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from foltr.core.protocol.fields import Count, InFederation, Message, Name, PublicKey
-from foltr.core.protocol.orders import KeySequence, Salt, Tombstone
+from foltr.core.protocol.fields import Count, InFederation, KeySequence, Message, Name, PublicKey, Salt, Tombstone
 
 N_MAX_AUTHORITIES = 4
 MAX_SUCCESSIONS = 64

@@ -11,12 +11,10 @@ and the body, so a message moved to another topic, or another client, has no val
 import base64
 import binascii
 import hashlib
+import secrets
 import time
-from functools import lru_cache
 from typing import Protocol
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from nacl import bindings as sodium
 from nacl.exceptions import CryptoError
 
@@ -47,7 +45,7 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> "SigningKey":
-        return cls(Ed25519PrivateKey.generate().private_bytes_raw())
+        return cls(secrets.token_bytes(KEY_BYTES))
 
     @classmethod
     def from_text(cls, text: str) -> "SigningKey":
@@ -79,18 +77,9 @@ def verify(public_key: bytes, data: bytes, signature: bytes) -> bool:
     try:
         sodium.crypto_sign_open(signature + data, public_key)
     except CryptoError:
-        return _is_openssl_sure(public_key, data, signature)
-    return True
+        from foltr.core.protocol.openssl_signatures import is_signature
 
-
-def _is_openssl_sure(public_key: bytes, data: bytes, signature: bytes) -> bool:
-    key = _loaded(public_key)
-    if key is None:
-        return False
-    try:
-        key.verify(signature, data)
-    except InvalidSignature:
-        return False
+        return is_signature(public_key, data, signature)
     return True
 
 
@@ -221,11 +210,3 @@ class SessionSequence(_SteppedSequence):
         """
         if seen // SESSION_STEPS < _LATEST_SESSION:
             self.session = max(self.session, seen // SESSION_STEPS)
-
-
-@lru_cache(maxsize=65_536)
-def _loaded(public_key: bytes) -> Ed25519PublicKey | None:
-    try:
-        return Ed25519PublicKey.from_public_bytes(public_key)
-    except ValueError:
-        return None

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 Entropy = Callable[[int], bytes]
@@ -30,6 +29,8 @@ def seeded_entropy(seed: bytes) -> Entropy:
     """
     if len(seed) != SEED_BYTES:
         raise ValueError(f"a seed has {SEED_BYTES} bytes, not {len(seed)}")
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
     encryptor = Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor()
     return lambda n: encryptor.update(bytes(n))
 
@@ -97,8 +98,8 @@ def flip_exponential(
 def draw_geometric(size: int, entropy: Entropy) -> NDArray[np.int64]:
     """Return (size,) numbers that are v or more with probability exp(-v).
 
-    Each is how many coins with probability exp(-1) show heads before the first shows tails. Such a coin is two with
     Each counts the heads that a coin of probability exp(-1) shows before tails. Such a head is two heads of a coin of
+    probability exp(-1/2).
     """
     runs = np.zeros(size, np.int64)
     left = np.arange(size)

@@ -13,8 +13,6 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from foltr.core.secure.coins import SEED_BYTES
 
-SEAL_BYTES: Final = 32 + SEED_BYTES + 16
-"""An encapsulated key, the seed, and the tag."""
 _LABEL: Final = b"foltr seed 1\n"
 _VERIFY_KEY_LABEL: Final = b"foltr verify key 1\n"
 _SUITE: Final = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
@@ -49,7 +47,7 @@ class SealingKey:
 
 
 def seal_seed(seed: bytes, public_key: bytes, info: bytes) -> bytes:
-    """Return `SEAL_BYTES` bytes that only the owner of an X25519 key can open, and only for ``info``."""
+    """Return 80 bytes that only the owner of an X25519 key can open, and only for ``info``."""
     return seal(seed, public_key, info)
 
 

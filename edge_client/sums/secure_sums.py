@@ -12,7 +12,6 @@ from foltr.core.protocol.updates import DenseDelta, ModelUpdate, Vote
 from foltr.core.secure.ledger import refusal
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.sums.masked_update import mask_update
 from foltr.edge_client.sums.pinned_policy import PinnedPolicy
 
 log = get_logger(__name__)
@@ -65,6 +64,9 @@ class SecureSums:
         """Mask an update for a round under the policy, with everything else it carries."""
         if self._key is None or round_.secure is None:
             raise RuntimeError("nothing is masked without a key, nor for a round that asks for no masks")
+        # A device that is under no policy does without masks, and without OpenSSL, which seals them.
+        from foltr.edge_client.sums.masked_update import mask_update
+
         policy, clip_norm = self._policy(), round_.secure.clip_norm
         epoch = epoch_of(policy.policy, round_.opened_at)
         return mask_update(update, participation, policy, clip_norm, self._key, vote, evaluation, epoch=epoch)

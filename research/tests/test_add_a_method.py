@@ -18,7 +18,7 @@ from foltr.core.methods.bodies import check_body
 from foltr.core.methods.registry import METHODS, body_spec, initial_weights, make_aggregation, make_device
 from foltr.core.protocol import trainings
 from foltr.core.protocol.announcements import RoundAnnouncement
-from foltr.core.protocol.codec import MESSAGE_TYPES, decode, encode
+from foltr.core.protocol.codec import decode, encode
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.trainings import Training
 from foltr.core.protocol.updates import ModelUpdate
@@ -63,7 +63,7 @@ def test_devices_learn_by_it_and_the_federator_aggregates(training, ranker, rng)
         assert 0 < np.linalg.norm(following - model) <= CLIP_NORM * 1.0001
 
 
-def test_it_is_announced_and_answered_over_the_wire(training, monkeypatch, rng):
+def test_it_is_announced_and_answered_over_the_wire(training, rng):
     """The settings come out of the codec as they went in, and so does an update."""
 
     new = type(training)
@@ -71,7 +71,6 @@ def test_it_is_announced_and_answered_over_the_wire(training, monkeypatch, rng):
     class Announced(RoundAnnouncement):
         training: Annotated[Training | new, Field(discriminator="kind")]
 
-    monkeypatch.setitem(MESSAGE_TYPES, Announced.kind_name, Announced)
     federation = {"federation": "mail", "round": 1, "base_version": 0, "base_hash": bytes(16)}
     announced = Announced(**federation, open=True, withdraws_below=0, opened_at=0.0, closes_at=60.0, training=training)
     received = decode(encode(announced), Announced)

@@ -2,10 +2,12 @@
 
 import json
 import tomllib
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from foltr.core.extras import MODULES, extra_of, install_command
 
@@ -65,3 +67,19 @@ def test_a_part_of_a_module_is_of_its_extra():
     assert extra_of("sqlalchemy.ext.asyncio") == "federator"
     assert extra_of("asyncpg") == "postgres"
     assert extra_of("numpy") is None
+
+
+def test_an_install_without_extras_brings_no_more_than_a_device_needs():
+    """Thirteen packages, of which NumPy is the largest: at most 90 MB before Python has compiled them."""
+    wanted, needed = ["foltr"], set()
+    while wanted:
+        asked = [Requirement(one) for one in distribution(wanted.pop()).requires or ()]
+        found = {canonicalize_name(one.name) for one in asked if not one.marker or one.marker.evaluate({"extra": ""})}
+        wanted += found - needed
+        needed |= found
+    assert needed == {
+        *("aiomqtt", "annotated-types", "cffi", "cryptography", "msgpack", "numpy", "paho-mqtt", "pycparser"),
+        *("pydantic", "pydantic-core", "pynacl", "typing-extensions", "typing-inspection"),
+    }
+    files = (Path(file.locate()) for name in needed for file in distribution(name).files or ())
+    assert sum(file.stat().st_size for file in files if file.suffix != ".pyc" and file.exists()) <= 90e6

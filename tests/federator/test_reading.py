@@ -163,6 +163,7 @@ def test_an_update_of_another_method_is_stored_in_its_own_encoding():
         pytest.param(b"\xc1", "malformed", id="not msgpack"),
         pytest.param(update()[:-1], "malformed", id="truncated"),
         pytest.param(A_LEAVE, "malformed", id="a leave"),
+        pytest.param(update().replace(b"\xa6update", b"\xa6upside", 1), "malformed", id="a kind that nobody knows"),
         pytest.param(update().replace(b"\xa1v\x01", b"\xa1v\x02"), "unsupported_version", id="newer"),
         pytest.param(bytes(300_000), "too_large", id="too large"),
     ],

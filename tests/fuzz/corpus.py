@@ -16,7 +16,7 @@ from foltr.core.protocol.chunks import chunk_of, manifest_of
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.enrolment import issue_enrolment
 from foltr.core.protocol.evaluations import Evaluation
-from foltr.core.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
+from foltr.core.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, SEAL_BYTES, Message, pack_vector
 from foltr.core.protocol.membership import Forget, Join, Leave, Status
 from foltr.core.protocol.messages import MESSAGE_TYPES
 from foltr.core.protocol.policies import HelperKeys, L2NormProof, SecureRound
@@ -50,7 +50,6 @@ from foltr.core.protocol.updates import (
 )
 from foltr.core.secure.accounting import N_EVALUATION, N_VOTES
 from foltr.core.secure.norm_proof import proof_shape
-from foltr.core.secure.sealing import SEAL_BYTES
 from foltr.core.secure.vote_proof import PROOFS_A_VOTE
 
 FEDERATION, MEMBER, STRANGER = "mail", "device-7", "device-8"

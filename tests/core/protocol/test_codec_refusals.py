@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.wire_messages import JOIN, MESSAGES, UPDATE, WIRE, envelope, name_of
 
 from foltr.core.errors import MessageError
-from foltr.core.protocol.codec import decode
+from foltr.core.protocol.codec import decode, open_envelope
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.core.protocol.membership import Join
 from foltr.core.protocol.messages import MESSAGE_TYPES
@@ -163,6 +163,15 @@ def test_bad_bytes_are_refused_with_a_code():
         assert error is not None, name
         assert error.code == code, name
         assert error.detail, name
+
+
+def test_no_kind_has_a_line_break():
+    """A signature covers topic, kind and body, divided by line breaks: with one in a kind, two messages sign alike."""
+    assert open_envelope(envelope(JOIN, kind="of_no_present_message")).kind == "of_no_present_message"
+    for kind in ("join\n", "\njoin", "jo\nin", "", "join ", "Join", "x" * 41):
+        with pytest.raises(MessageError) as caught:
+            open_envelope(envelope(JOIN, kind=kind))
+        assert caught.value.code == "malformed", kind
 
 
 def test_the_largest_message_is_still_read_and_nul_is_no_text():

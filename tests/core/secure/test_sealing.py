@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from foltr.core.secure.sealing import SEAL_BYTES, SealingKey, seal_info, seal_seed, verify_key_info
+from foltr.core.protocol.fields import SEAL_BYTES
+from foltr.core.secure.sealing import SealingKey, seal_info, seal_seed, verify_key_info
 
 SEED = bytes(range(32))
 
