@@ -57,7 +57,7 @@ def _in_order(features: Rows, names: Sequence[str] | None) -> object:
     """Return the values alone, in the order of the names, if the features have names themselves."""
     rows: Any = features
     if hasattr(rows, "columns") and hasattr(rows, "to_numpy"):
-        if names is None:
+        if names is None or len(rows) == 0:  # a frame of no hits has no columns
             return rows.to_numpy()
         _check_names("the data frame", list(rows.columns), names)
         return rows[list(names)].to_numpy()
@@ -78,12 +78,13 @@ def _check_names(whose: str, given: Iterable[object], names: Sequence[str]) -> N
     """Raise DataError unless these are the names, each once, in any order."""
     given = list(given)
     missing = next((name for name in names if name not in given), None)
+    extra = next((name for name in given if name not in names), None)
     if missing is not None:
-        raise DataError(f"features: {whose} has no {missing!r}, which is a feature of the schema")
+        instead = "" if extra is None else f"; {extra!r:.80} is none"
+        raise DataError(f"features: {whose} has no {missing!r}, which is a feature of the schema{instead}")
+    if extra is not None:
+        raise DataError(f"features: {whose} has {extra!r:.80}, which is no feature of the schema; leave it out")
     if len(given) > len(names):
-        extra = next((name for name in given if name not in names), None)
-        if extra is not None:
-            raise DataError(f"features: {whose} has {extra!r:.80}, which is no feature of the schema; leave it out")
         twice = next(name for name in given if given.count(name) > 1)
         raise DataError(f"features: {whose} has {twice!r} twice")
 

@@ -62,7 +62,7 @@ def test_a_federation_begins_with_it(tmp_path, schema):
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_data_frames_and_series_are_learned_from(library):
-    """Features, relevance and groups are columns of one table, as an application has logged them."""
+    """Features, relevance and groups are columns of one table that an application logged."""
     frames = pytest.importorskip(library, reason=f"{library} is not installed")
     table = frames.DataFrame([{"query": f"q{q}", **row} for q, row in zip(QUERIES.tolist(), DICTS, strict=True)])
     grades = frames.Series(LOGGED.relevance.tolist())

@@ -78,6 +78,7 @@ def test_data_frames_and_series_are_taken(path, library):
         assert serp.ranking.tolist() == [4, 3, 2, 1, 0]
         ranker.record_clicks(serp, frames.Series([0, 2]))
         assert ranker.n_waiting == 1
+        assert ranker.rank(frames.DataFrame([])).ranking.tolist() == []
 
 
 def test_a_schema_says_how_many_features_there_are(path):

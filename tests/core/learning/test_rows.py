@@ -21,6 +21,9 @@ class Frame:
         chosen = [self.columns.index(name) for name in names]
         return Frame([[row[i] for i in chosen] for row in self._rows], names)
 
+    def __len__(self):
+        return len(self._rows)
+
     def to_numpy(self):
         return np.array(self._rows)
 
@@ -57,6 +60,13 @@ def test_what_a_data_frame_has_for_a_missing_value_is_no_number(library):
             as_numbers(nullable, NAMES)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_no_hits_are_no_rows(library):
+    """A data frame that was made of an empty list has no columns."""
+    frames = pytest.importorskip(library, reason=f"{library} is not installed")
+    assert len(as_numbers(frames.DataFrame([]), NAMES)) == 0
+
+
 def test_a_column_given_twice_is_named():
     """Which of the two counts, nobody could say."""
     with pytest.raises(DataError, match="the data frame has 'bm25' twice"):
@@ -69,6 +79,7 @@ def test_dicts_are_matched_by_their_keys():
     assert as_numbers(tuple(ROWS), NAMES).tolist() == WANTED
     for rows, words in [
         ([ROWS[0], {"bm25": 1}], "row 1 has no 'price', which is a feature of the schema"),
+        ([{"bm25": 1, "prize": 2}], "row 0 has no 'price', which is a feature of the schema; 'prize' is none"),
         ([ROWS[0], {**ROWS[1], "title": "tea"}], "row 1 has 'title', which is no feature of the schema"),
         ([ROWS[0], [1.0, 2.0]], "row 1 is no dict"),
         ([ROWS[0], {"bm25": "dear", "price": 1}], "'bm25' of document 1 is 'dear'; expected numbers"),
