@@ -1,4 +1,4 @@
-"""Learns a first ranker from lists that a search has logged, before there is a federation, without one.
+"""Learns a first ranker from lists that a search has logged, before there is a federation or without one.
 
     first = FirstModel("schema.json").fit(features, clicked, queries)
     serp = ranker.rank(candidates, base=first.scores(candidates))
@@ -21,10 +21,13 @@ from foltr.core.learning.linear import rank_by_score, score
 from foltr.core.learning.rows import Rows, as_numbers
 from foltr.core.methods.initial_models import InitialModel
 from foltr.core.protocol.schemas import FeatureSchema
+from foltr.edge_client.features import Features
 from foltr.edge_client.options import declared_schema
 from foltr.edge_client.serps import as_features
 
 _HIGHEST_GRADE = 31
+_SEED = 1
+"""Of the order of learning: the same rows give the same model."""
 
 
 class FirstModel:
@@ -32,8 +35,6 @@ class FirstModel:
 
     Args:
         schema: of the features, or its JSON file. None: features are in [0, 1] already.
-        epochs: how often each query is learned from.
-        seed: of the order of learning.
 
     Attributes:
         weights: (features,) float32; None before `fit`.
@@ -42,9 +43,9 @@ class FirstModel:
         SettingsError: the schema's file holds none.
     """
 
-    def __init__(self, schema: FeatureSchema | str | Path | None = None, *, epochs: int = 50, seed: int = 1) -> None:
+    def __init__(self, schema: FeatureSchema | str | Path | None = None) -> None:
         self.weights: npt.NDArray[np.float32] | None = None
-        self._schema, self._epochs, self._seed = declared_schema(schema), epochs, seed
+        self._features = Features(declared_schema(schema), None)
 
     def fit(self, features: Rows, relevance: npt.ArrayLike, groups: Iterable[Hashable]) -> Self:
         """Learn from documents with known relevance, and return this.
@@ -57,20 +58,20 @@ class FirstModel:
 
         Raises:
             DataError: a row or a value is wrong, or no group has documents of different relevance.
-            SettingsError: the epochs are below 1.
         """
-        values = as_numbers(features, None if self._schema is None else self._schema.names)
+        schema = self._features.schema
+        values = as_numbers(features, None if schema is None else schema.names)
         scaled = self._scaled(values)  # also names what is wrong by its row of all
         grades = _grades(relevance, len(scaled))
         order, offsets = _by_group(groups, len(scaled))
-        if self._schema is not None:  # a scaling may be by the candidates of a query
-            parts = [self._schema.normalise(values[rows]) for rows in np.split(order, offsets[1:-1])]
-            scaled = np.concatenate(parts)
-        else:
+        if schema is None:
             scaled = scaled[order]
+        else:  # a scaling may be by the candidates of a query
+            scaled = np.concatenate([schema.normalise(values[rows]) for rows in np.split(order, offsets[1:-1])])
         numbers = np.arange(len(offsets) - 1, dtype=np.int64)
         dataset = RankingDataset("the logged lists", scaled, grades[order], offsets, numbers)
-        self.weights = fit_first_model(dataset, np.random.default_rng(self._seed), self._epochs)
+        self.weights = fit_first_model(dataset, np.random.default_rng(_SEED))
+        self._features.warn_unscaled(scaled, (float(scaled.min()), float(scaled.max())))
         return self
 
     def scores(self, features: Rows) -> npt.NDArray[np.float32]:
@@ -94,7 +95,7 @@ class FirstModel:
 
     def save(self, path: str | Path) -> None:
         """Write the weights as a federation's first model (docs/features.md). Raises UsageError as `scores` does."""
-        weights, schema = self._fitted, self._schema
+        weights, schema = self._fitted, self._features.schema
         model = InitialModel(weights=weights.tolist()) if schema is None else InitialModel.of(schema, weights)
         Path(path).write_text(model.to_json(), encoding="utf-8")
 
@@ -105,7 +106,7 @@ class FirstModel:
         return self.weights
 
     def _scaled(self, features: Rows) -> npt.NDArray[np.float32]:
-        return as_features(features) if self._schema is None else self._schema.normalise(features)
+        return as_features(self._features.scaled(features))
 
 
 def _grades(relevance: npt.ArrayLike, n_rows: int) -> npt.NDArray[np.int16]:
