@@ -7,6 +7,7 @@ import meilisearch
 from foltr import SearchRanker
 from foltr.edge_client.serp import Serp
 
+# Those of the index; newer versions have attributeRank and wordPosition in place of attribute by default.
 RULES = ("words", "typo", "proximity", "attribute", "exactness")
 
 

@@ -1,4 +1,7 @@
-"""OpenSearch and Elasticsearch: the score of each named clause is a feature, and `_score` is your own order."""
+"""OpenSearch and Elasticsearch: the score of each named clause is a feature, and `_score` is your own order.
+
+Elasticsearch returns them since 8.8, OpenSearch since 2.13; older ones return the clauses' names alone.
+"""
 
 from typing import Any
 
