@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from foltr.broker.link import InboundMessage, LastWill, MqttLink
 from foltr.core.errors import MessageError, UnavailableError
+from foltr.core.learning.rows import Rows
 from foltr.core.logs import get_logger
 from foltr.core.protocol.explorations import Exploration
 from foltr.core.protocol.topics import ClientTopic
@@ -116,7 +117,7 @@ class Agent(DeviceComponents):
 
     def rank(
         self,
-        features: npt.ArrayLike,
+        features: Rows,
         k: int,
         base: npt.ArrayLike | None = None,
         exploration: Exploration | None = None,
@@ -146,7 +147,7 @@ class Agent(DeviceComponents):
         working_model = self._snapshot()
         return None if working_model is None else working_model.weights.copy()
 
-    def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def scores(self, features: Rows) -> npt.NDArray[np.float32]:
         """See `EdgeClient.scores`."""
         matrix, working_model = as_features(self.features.scaled(features)), self._snapshot()
         if working_model is None:

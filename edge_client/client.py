@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foltr.core.errors import UsageError
+from foltr.core.learning.rows import Rows
 from foltr.core.operator.credentials import Credentials, read_credentials
 from foltr.core.operator.erasure_request_file import request_file
 from foltr.core.protocol.explorations import Exploration
@@ -148,7 +149,7 @@ class EdgeClient(Runtime):
 
     def rank(
         self,
-        features: npt.ArrayLike,
+        features: Rows,
         k: int | None = None,
         *,
         base: npt.ArrayLike | None = None,
@@ -161,15 +162,16 @@ class EdgeClient(Runtime):
 
         Args:
             features: (documents, features), finite: as the application computes them if the client got their schema,
-                else normalised as the federation's devices agreed to.
+                else normalised as the federation's devices agreed to. A data frame, or a list of dicts, is matched by
+                the schema's names.
             k: how many to show; by default `serp_length`.
             base: (documents,) the application's scores, higher is better; None: the documents are given in its order,
                 best first. Also breaks ties between the model's scores.
             exploration: of this list; by default the client's.
 
         Raises:
-            DataError: not a finite matrix, or not of the schema's number of features; or not as many numbers in
-                ``base``.
+            DataError: not a finite matrix, or not the schema's features; or not as many numbers in ``base``. The
+                message names the row and the column.
             SettingsError: the exploration is unknown.
         """
         return self.agent.rank(features, self.serp_length if k is None else k, base, checked_exploration(exploration))
@@ -189,7 +191,7 @@ class EdgeClient(Runtime):
         self.check_thread()
         self.agent.record_clicks(serp, clicked)
 
-    def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def scores(self, features: Rows) -> npt.NDArray[np.float32]:
         """Return the (documents,) scores by `weights`, which `rank` orders by; zeros before the first model.
 
         Raises:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foltr.core.errors import MessageError
+from foltr.core.learning.rows import Rows
 from foltr.core.logs import get_logger
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.signed_documents import read_schema
@@ -43,7 +44,7 @@ class Features:
         self._lock = threading.Lock()
         self.remarks: tuple[str, ...] = ()
 
-    def scaled(self, features: npt.ArrayLike) -> npt.ArrayLike:
+    def scaled(self, features: Rows) -> Rows:
         """Scale features by the schema; without one, or without documents, return them unchanged.
 
         Raises:

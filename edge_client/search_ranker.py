@@ -24,7 +24,7 @@ import numpy.typing as npt
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.gate import Gate
-from foltr.core.learning.scaling import as_numbers
+from foltr.core.learning.rows import Rows, as_numbers
 from foltr.core.numerics.compiled import plain_functions
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.explorations import Exploration, NoExploration
@@ -183,7 +183,7 @@ class SearchRanker(Device):
 
     def rank(
         self,
-        features: npt.ArrayLike,
+        features: Rows,
         k: int | None = None,
         *,
         base: npt.ArrayLike | None = None,
@@ -243,7 +243,7 @@ class SearchRanker(Device):
         gate = judged_by(self.store.gate(), shown.serp, clicks, shown.before) if self._gated else None
         store_list(self.store, shown, clicks, None if gate is None else partial(write_gate, gate=gate), judged=gate)
 
-    def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def scores(self, features: Rows) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` does; zeros before it is enrolled."""
         features = self._checked_width(features)
         with plain_functions():
@@ -263,10 +263,12 @@ class SearchRanker(Device):
         self._device.check_open()
         return super().report()
 
-    def _checked_width(self, features: npt.ArrayLike) -> npt.ArrayLike:
-        """Return the features as numbers; DataError if they are not as many as the application said."""
+    def _checked_width(self, features: Rows) -> Rows:
+        """Return the features; DataError if they are not as many as the application said."""
+        if self._n_features is None:
+            return features
         numbers = as_numbers(features)
-        if self._n_features is not None and numbers.ndim == 2 and numbers.shape[1] not in (0, self._n_features):
+        if numbers.ndim == 2 and numbers.shape[1] not in (0, self._n_features):
             raise DataError(
                 f"features: {numbers.shape[1]} columns, but this application set n_features={self._n_features}; give "
                 "one row for each document"

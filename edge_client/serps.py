@@ -11,7 +11,8 @@ from foltr.core.errors import DataError
 from foltr.core.learning.display import best_list
 from foltr.core.learning.gate import Source
 from foltr.core.learning.linear import rank_by_score
-from foltr.core.learning.scaling import LARGEST_VALUE, as_numbers, first_unusable
+from foltr.core.learning.rows import Rows, as_numbers, cell, first_no_number
+from foltr.core.learning.scaling import LARGEST_VALUE, first_unusable
 from foltr.core.methods.lists import SourcedList, draw_base_list, list_from
 from foltr.core.protocol.explorations import SAFE, Exploration, NoExploration
 from foltr.edge_client.serp import Serp
@@ -48,7 +49,7 @@ class Candidates(NamedTuple):
     span: tuple[float, float]
 
 
-def read_candidates(features: npt.ArrayLike, base: npt.ArrayLike | None) -> Candidates:
+def read_candidates(features: Rows, base: npt.ArrayLike | None) -> Candidates:
     """Check an application's candidates.
 
     Args:
@@ -65,7 +66,10 @@ def read_candidates(features: npt.ArrayLike, base: npt.ArrayLike | None) -> Cand
     try:
         scores = np.asarray(base, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"base: expected a number for each of {n_documents} documents") from error
+        listed: list[object] = list(base) if isinstance(base, Iterable) else []
+        document = first_no_number(listed)
+        reason = "" if document is None else f"document {document} is {listed[document]!r:.80}; "
+        raise DataError(f"base: {reason}expected a number for each of {n_documents} documents") from error
     if scores.shape != (n_documents,):
         raise DataError(f"base: expected a number for each of {n_documents} documents, got shape {scores.shape}")
     if n_documents and not np.abs(scores).max() <= LARGEST_VALUE:  # written so that NaN fails it too
@@ -186,12 +190,12 @@ def _each(clicked: Iterable[int]) -> Iterator[int]:
         raise DataError(f"clicked: {clicked!r:.80} is not a list of positions: {_POSITIONS}") from error
 
 
-def as_features(features: npt.ArrayLike) -> npt.NDArray[np.float32]:
+def as_features(features: Rows) -> npt.NDArray[np.float32]:
     """Return a float32 copy (the application may reuse its buffer before the clicks come), or DataError."""
     return _read_features(features)[0]
 
 
-def _read_features(features: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], tuple[float, float]]:
+def _read_features(features: Rows) -> tuple[npt.NDArray[np.float32], tuple[float, float]]:
     """Return `as_features`, with the least and the largest of them."""
     exact = as_numbers(features)
     if exact.shape[:1] == (0,):
@@ -201,7 +205,7 @@ def _read_features(features: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], tu
     least, largest = float(np.minimum.reduce(exact, axis=None)), float(np.maximum.reduce(exact, axis=None))
     if not -LARGEST_VALUE <= least <= largest <= LARGEST_VALUE:  # written so that NaN fails it too
         row, column = first_unusable(exact) or (0, 0)
-        raise DataError(f"features: row {row}, column {column} is {exact[row, column]}; {_FINITE}")
+        raise DataError(f"features: {cell(row, column, None)} is {exact[row, column]}; {_FINITE}")
     return np.array(exact, dtype=np.float32, order="C"), (least, largest)
 
 

@@ -12,6 +12,7 @@ from foltr.core.version import __version__
 if TYPE_CHECKING:
     from foltr.core.protocol.schemas import FeatureSchema
     from foltr.edge_client.client import EdgeClient
+    from foltr.edge_client.first_model import FirstModel
     from foltr.edge_client.options import Connection, Experiment, Privacy, Ranking
     from foltr.edge_client.report import Report
     from foltr.edge_client.search_ranker import SearchRanker
@@ -23,6 +24,7 @@ __all__ = [
     "EdgeClient",
     "Experiment",
     "FeatureSchema",
+    "FirstModel",
     "Privacy",
     "PrivacyLimits",
     "Ranking",
@@ -37,6 +39,7 @@ _DOOR = {
     "EdgeClient": "foltr.edge_client.client",
     "Experiment": "foltr.edge_client.options",
     "FeatureSchema": "foltr.core.protocol.schemas",
+    "FirstModel": "foltr.edge_client.first_model",
     "Privacy": "foltr.edge_client.options",
     "PrivacyLimits": "foltr.edge_client.sums.privacy_limits",
     "Ranking": "foltr.edge_client.options",

@@ -13,12 +13,10 @@ Values outside the bounds are clipped to 0 or 1.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from foltr.core.errors import DataError
+from numpy.typing import NDArray
 
 LARGEST_VALUE: Final = float(np.finfo(np.float32).max)
 """The largest valid value: differences of such do not overflow, and each fits float32."""
@@ -85,33 +83,6 @@ def scale(values: NDArray[np.float64], bounds: ScalingBounds) -> NDArray[np.floa
     width = high - low
     scaled = (values - low) / np.where(width > 0.0, width, 1.0)
     return np.clip(scaled, 0.0, 1.0).astype(np.float32)
-
-
-def as_numbers(features: ArrayLike) -> NDArray[np.floating]:
-    """Return an application's features as an array of float32, or else of float64.
-
-    Raises:
-        DataError: they are not numbers, or their rows differ in length; the message names the row.
-    """
-    try:
-        exact = np.asarray(features)
-        # NumPy only warns when complex numbers lose their imaginary part.
-        casting: Literal["same_kind", "unsafe"] = "same_kind" if exact.dtype.kind == "c" else "unsafe"
-        return exact if exact.dtype == np.float32 else exact.astype(np.float64, casting=casting, copy=False)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(
-            f"features: {_ragged_row(features) or f'expected numbers, (documents, features): {error}'}"
-        ) from error
-
-
-def _ragged_row(features: ArrayLike) -> str | None:
-    """Describe the first row whose length is not the first one's; None if they are alike, or not rows."""
-    try:
-        lengths = [len(row) for row in features]  # type: ignore[arg-type, union-attr]
-    except TypeError:
-        return None
-    row = next((i for i, length in enumerate(lengths) if length != lengths[0]), None)
-    return None if row is None else f"row {row} has {lengths[row]} columns, and row 0 has {lengths[0]}"
 
 
 def first_unusable(values: NDArray[np.floating]) -> tuple[int, int] | None:

@@ -25,11 +25,11 @@ import numpy.typing as npt
 from pydantic import AfterValidator, Field, model_validator
 
 from foltr.core.errors import DataError
+from foltr.core.learning.rows import Rows, as_numbers, cell
 from foltr.core.learning.scaling import (
     LARGEST_VALUE,
     Scaling,
     ScalingBounds,
-    as_numbers,
     bounds_of,
     first_unusable,
     scale,
@@ -129,24 +129,26 @@ class FeatureSchema(Message):
         each = [f"{one.name}\n{one.scaling}\n".encode() + struct.pack(">dd", *_bounds(one)) for one in self.features]
         return b"".join([_HEADING, f"{self.name} {self.version}\n".encode(), *each])
 
-    def normalise(self, matrix: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def normalise(self, matrix: Rows) -> npt.NDArray[np.float32]:
         """Return the candidates of one query, scaled.
 
         Args:
-            matrix: (documents, features), in the application's scale and the order of `names`; it may be empty.
+            matrix: (documents, features), in the application's scale; it may be empty. Columns of a data frame and keys
+                of dicts are matched by name; other matrices are in the order of `names`.
 
         Returns:
             (documents, features) float32 in [0, 1], C order: a copy.
 
         Raises:
-            DataError: not of this width, or a value is not a finite number; the message names the feature.
+            DataError: not of this width, a name is missing or extra, or a value is not a finite number; the message
+                names the feature.
         """
         values = self._as_values(matrix)
         unusable = first_unusable(values)
         if unusable is not None:
             document, feature = unusable
             raise DataError(
-                f"features: {self.names[feature]!r} of document {document} is {values[document, feature]}; a "
+                f"features: {cell(document, feature, self.names)} is {values[document, feature]}; a "
                 "feature is a finite number that fits float32. Give unknown values a separate number, e.g. 0"
             )
         return scale(values, self.bounds)
@@ -156,8 +158,8 @@ class FeatureSchema(Message):
         """The scalings as arrays."""
         return _as_arrays(tuple(self.features))
 
-    def _as_values(self, matrix: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        values = as_numbers(matrix).astype(np.float64, copy=False)
+    def _as_values(self, matrix: Rows) -> npt.NDArray[np.float64]:
+        values = as_numbers(matrix, self.names).astype(np.float64, copy=False)
         if values.shape[:1] == (0,):
             return np.zeros((0, self.n_features))
         if values.ndim != 2 or values.shape[1] != self.n_features:

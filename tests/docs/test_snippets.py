@@ -75,7 +75,7 @@ def test_the_commands_on_hostile_clients(tmp_path):
 def test_the_page_on_features(tmp_path):
     """Its schema is one, its snippets run with it, and its first model has the weights that it says."""
     declared, weights = blocks("docs/features.md", "json")
-    normalising, ranking = blocks("docs/features.md", "python")
+    normalising, ranking, fitting = blocks("docs/features.md", "python")
     (tmp_path / "schema.json").write_text(declared)
     schema = FeatureSchema.read(tmp_path / "schema.json")
     begin = (
@@ -88,6 +88,10 @@ def test_the_page_on_features(tmp_path):
     foltr("device", "enrol", "device", cwd=tmp_path, FOLTR_BROKER_URL="mqtt://127.0.0.1:9", code=0)
     shown = run_python(f"{begin}{ranking}\nprint(sorted(map(int, serp.ranking)))\nranker.close()", tmp_path)
     assert shown == "[0, 1, 2]\n"
+    logged = f"rows, clicked, queries = {MATRIX}, [0, 1, 0], ['tea'] * 3\n"
+    fitted = f"from foltr import FirstModel\n{logged}{fitting}\nprint(serp.source)\nranker.close()"
+    assert run_python(f"{begin}{ranking}\n{fitted}", tmp_path) == "base\n"
+    assert InitialModel.read(tmp_path / "first.json").weights.keys() == set(schema.names)
     (tmp_path / "first.json").write_text(weights)
     model = InitialModel.read(tmp_path / "first.json")
     assert np.count_nonzero(model.weights_of(LinearRankerSpec(n_features=len(schema.names)), schema)) == 2

@@ -46,6 +46,41 @@ def test_features_are_scaled_and_named_without_credentials_and_after_the_end(pat
     assert ranker.rank(DOCUMENTS).features[0, 0] == 0.5
 
 
+def test_rows_by_name_are_ranked_as_rows_in_order_are(path):
+    """Dicts and data frames; clicks are positions in any sequence, and the base any column of numbers."""
+    rows = [dict(zip(reversed(SHOP.names), reversed(row), strict=True)) for row in DOCUMENTS.tolist()]
+    with SearchRanker(store=path, schema=SHOP) as ranker:
+        serp = ranker.rank(rows, base=(5.0, 4.0, 3.0, 2.0, 1.0), exploration="none")
+        assert (serp.features == SHOP.normalise(DOCUMENTS)).all()
+        assert serp.ranking.tolist() == [0, 1, 2, 3, 4]
+        ranker.record_clicks(serp, np.array([1]))
+        assert ranker.scores(rows).shape == (5,)
+        del rows[3]["f2"]
+        with pytest.raises(DataError, match="row 3 has no 'f2'"):
+            ranker.rank(rows)
+        with pytest.raises(DataError, match="base: document 2 is 'dear'; expected a number"):
+            ranker.rank(DOCUMENTS, base=[1, 2, "dear", 4, 5])
+    with (
+        SearchRanker(store=":memory:", n_features=N_FEATURES) as ranker,
+        pytest.raises(DataError, match="give a schema"),
+    ):
+        ranker.rank(rows)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames_and_series_are_taken(path, library):
+    """Columns by name, scores as a series, clicked positions as a series."""
+    frames = pytest.importorskip(library, reason=f"{library} is not installed")
+    columns = {name: DOCUMENTS[:, i] for i, name in reversed(list(enumerate(SHOP.names)))}
+    with SearchRanker(store=path, schema=SHOP) as ranker:
+        serp = ranker.rank(frames.DataFrame(columns), base=frames.Series([1.0, 2.0, 3.0, 4.0, 5.0]), exploration="none")
+        assert (serp.features == SHOP.normalise(DOCUMENTS)).all()
+        assert serp.ranking.tolist() == [4, 3, 2, 1, 0]
+        ranker.record_clicks(serp, frames.Series([0, 2]))
+        assert ranker.n_waiting == 1
+        assert ranker.rank(frames.DataFrame([])).ranking.tolist() == []
+
+
 def test_a_schema_says_how_many_features_there_are(path):
     """Said twice it could be said differently. Nothing is opened for that."""
     with pytest.raises(SettingsError, match="n_features: the schema says"):

@@ -8,13 +8,8 @@ from numpy.typing import NDArray
 from foltr.core.data.dataset import RankingDataset, select_queries
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.evaluation.metrics import mean_ndcg_at_k
-from foltr.core.learning.lambdarank import fit_lambdarank
-from foltr.core.learning.linear import score
+from foltr.core.learning.lambdarank import fit_first_model
 from foltr.core.protocol.schemas import FeatureSchema
-
-FIRMNESS = 2.0
-"""The standard deviation of scores over a query's candidates, as of 8 times one feature in [0, 1]: firm enough to begin
-with, and low enough for some hundred interactions to change."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +53,7 @@ def fit_linear(dataset: RankingDataset, rng: np.random.Generator, *, held_out: f
         raise DataError(f"{dataset.name}: {dataset.n_queries} queries are too few to hold {n_held_out} out")
     order = rng.permutation(dataset.n_queries)
     unseen, seen = (select_queries(dataset, np.sort(part)) for part in np.split(order, [n_held_out]))
-    fitted = fit_lambdarank(seen, rng, epochs=epochs).astype(np.float64)
-    spread = _spread(fitted, seen)
-    weights = (fitted * (FIRMNESS / spread) if spread > 0.0 else fitted).astype(np.float32)
+    weights = fit_first_model(seen, rng, epochs)
     best, rises = _best_feature(seen)
     reached = mean_ndcg_at_k(weights, unseen)
     alone = mean_ndcg_at_k(_single(dataset.n_features, best, rises), unseen)
@@ -75,12 +68,6 @@ def scaled(dataset: RankingDataset, schema: FeatureSchema) -> RankingDataset:
     """
     features = np.concatenate([schema.normalise(dataset.query(i).features) for i in range(dataset.n_queries)])
     return RankingDataset(dataset.name, features, dataset.relevance, dataset.offsets, dataset.query_ids)
-
-
-def _spread(weights: NDArray[np.floating], dataset: RankingDataset) -> float:
-    """Return the mean over queries of the standard deviation of a query's scores."""
-    scores = score(weights, dataset.features)
-    return float(np.mean([one.std() for one in np.split(scores, dataset.offsets[1:-1])]))
 
 
 def _best_feature(dataset: RankingDataset) -> tuple[int, bool]:

@@ -5,9 +5,10 @@ import pytest
 
 from foltr.core.data.synthetic import synthetic_dataset
 from foltr.core.errors import DataError, SettingsError
+from foltr.core.learning.lambdarank import FIRMNESS
 from foltr.core.learning.linear import score
 from foltr.core.protocol.schemas import Feature, FeatureSchema
-from foltr_research.simulation.fitting import FIRMNESS, fit_linear, scaled
+from foltr_research.simulation.fitting import fit_linear, scaled
 
 LOGGED = synthetic_dataset(np.random.default_rng(3), n_queries=80, docs_per_query=20, n_features=20)
 

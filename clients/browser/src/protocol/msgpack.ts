@@ -1,6 +1,6 @@
 // The subset of MessagePack that messages use: no extensions, text keys, each key once.
 //
-// A complete package would be a fifth of what a page loads (docs/decisions.md); tests compare with one.
+// A complete package would be a fifth of what a page loads; tests compare with one.
 
 import { concat, isMap, type Bytes } from "./fields.js";
 
