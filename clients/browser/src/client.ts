@@ -2,14 +2,14 @@
 //
 //     const client = await EdgeClient.open({ credentials, broker: "wss://search.example/mqtt" });
 //     const serp = client.rank(features);
-//     await client.recordClicks(serp, [0, 3]);
+//     await client.recordClicks(serp.serpId, [0, 3]);
 //
 // The clicks stay in the browser's IndexedDB. Once a round the page sends the difference between the learned and
 // the announced weights, and the number of interactions behind it.
 
 import { Agent, type DeviceState } from "./agent.js";
 import { readCredentials } from "./credentials.js";
-import { SettingsError, UnavailableError } from "./errors.js";
+import { DataError, SettingsError, UnavailableError } from "./errors.js";
 import type { ForgetResult } from "./forgetting.js";
 import { keptKey } from "./keys.js";
 import { SAFE, type Exploration } from "./learning/display.js";
@@ -17,7 +17,8 @@ import type { Gate } from "./learning/gate.js";
 import { causeOf, toConsole, type Log } from "./log.js";
 import { verifyNatively, verifyPortably } from "./protocol/signing.js";
 import type { FeatureSchema } from "./schema.js";
-import { clicksOn, DEFAULT_SERP_LENGTH, makeSerp, NONE, type FeaturesLike, type Gating, type Serp } from "./serps.js";
+import { DEFAULT_SERP_LENGTH, makeSerp, NONE, type FeaturesLike, type Gating, type Serp } from "./serps.js";
+import { KEPT_LISTS } from "./store/recent_lists.js";
 import { DeviceStore, type ForgetState } from "./store/store.js";
 import { USUAL_LIMITS, type UnlearningLimits } from "./training/relearning.js";
 import { leadOnce, Tabs, type Request } from "./tabs.js";
@@ -31,6 +32,8 @@ export interface EdgeClientOptions {
   readonly keyLabel?: string;
   /** The application's feature schema (`FeatureSchema.of`), if it has declared one. It scales the features. */
   readonly schema?: FeatureSchema;
+  /** Without a schema: how many columns the features have; others are refused at once. */
+  readonly nFeatures?: number;
   /** The most interactions that may wait on the device; beyond that the oldest are dropped. */
   readonly maxInteractions?: number;
   /**
@@ -38,6 +41,8 @@ export interface EdgeClientOptions {
    * no longer. Never sent.
    */
   readonly keepInteractions?: number;
+  /** How many of the newest lists to keep for their clicks, for a day. */
+  readonly recentLists?: number;
   /** Limits on unlearning steps for this device; missing ones have their defaults. */
   readonly unlearningLimits?: Partial<UnlearningLimits>;
   /** False shows the best list the device knows, of which nothing is learned. */
@@ -111,14 +116,22 @@ export class EdgeClient {
   static async open(options: EdgeClientOptions): Promise<EdgeClient> {
     if (!/^wss?:\/\//.test(options.broker))
       throw new SettingsError(`broker: ${options.broker} is not a ws:// or wss:// address`);
+    const nFeatures = options.nFeatures ?? null;
+    if (nFeatures !== null && options.schema !== undefined)
+      throw new SettingsError("nFeatures: the schema says how many there are; leave one of the two out");
     const log = options.log ?? toConsole;
     const key = await keptKey(options.keyLabel ?? "device", indexedDB);
     const verify = key.kind === "webcrypto" ? verifyNatively : verifyPortably;
     const credentials = await readCredentials(options.credentials, key, verify);
     const { federation, name, username, password } = credentials;
     const schemaHash = options.schema?.hash ?? "";
-    const limits = { maxInteractions: options.maxInteractions ?? 10_000, maxKept: options.keepInteractions ?? 500 };
+    const limits = {
+      maxInteractions: options.maxInteractions ?? 10_000,
+      maxKept: options.keepInteractions ?? 500,
+      maxRecent: options.recentLists ?? KEPT_LISTS,
+    };
     const store = await DeviceStore.open(federation, name, limits, indexedDB, schemaHash);
+    Object.assign(store.recent, { nFeatures, log });
     const broker = { url: options.broker, username, password };
     const lock = `foltr:${federation}/${name}`;
     const client = new EdgeClient(
@@ -183,22 +196,26 @@ export class EdgeClient {
     const exploration = options.exploration ?? (this.explore ? null : NONE);
     const scaled = this.schema === null ? features : this.schema.normalise(features);
     const k = options.k ?? this.state.serpLength;
-    return makeSerp(scaled, k, options.base ?? null, this.state, exploration, this.gating);
+    const serp = makeSerp(scaled, k, options.base ?? null, this.state, exploration, this.gating);
+    const [{ recent }, n] = [this.store, serp.features.nFeatures];
+    if (recent.nFeatures !== null && n > 0 && n !== recent.nFeatures)
+      throw new DataError(`features: ${n} columns, but this application set nFeatures=${recent.nFeatures}`);
+    if (!this.isForgotten) recent.remember(serp);
+    return serp;
   }
 
   /**
-   * Record the user's clicks on a shown list: positions from 0, best first. An empty list is a record, too.
+   * Record the user's clicks on a shown list: positions from 0, best first. No clicks are a record, too.
    *
-   * On disk once the promise is fulfilled. Recording the same list twice changes nothing.
+   * On disk once the promise is fulfilled. Clicks on the same list add up; those recorded before change nothing.
+   *
+   * DataError: a click is not a position of the list; the list is another client's or too old; or it is in an update
+   * already, and has new clicks.
+   *
+   * @param serp the list, or its `serpId`, also after a reload and in another tab (`recentLists`).
    */
-  async recordClicks(serp: Serp, clicked: readonly number[]): Promise<void> {
-    const clicks = clicksOn(serp, clicked);
-    if (serp.ranking.length === 0 || this.isForgotten) return;
-    const { features, modelVersion: baseVersion, source, toCredit, ...shown } = serp;
-    await this.store.addInteraction(
-      { ...shown, clicks, baseVersion, nFeatures: features.nFeatures, features: features.values },
-      this.gating?.judgementBy(source, clicks, toCredit),
-    );
+  async recordClicks(serp: Serp | string, clicked: readonly number[]): Promise<void> {
+    if (this.isForgotten || (await this.store.record(serp, clicked, this.gating?.judgedBy)) === null) return;
     if (this.agent === null) this.tabs.tellRecorded();
     else this.agent.recorded();
   }
@@ -231,6 +248,7 @@ export class EdgeClient {
     await this.agent?.close();
     this.agent = null;
     this.tabs.close();
+    await this.store.recent.saved();
     this.store.close();
   }
 

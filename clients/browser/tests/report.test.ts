@@ -7,7 +7,8 @@ import { NEW_GATE, withList, type Gate } from "../src/learning/gate.js";
 import { inWords, reportOf } from "../src/report.js";
 
 function ofCredits(...signs: number[]): Gate {
-  return signs.reduce((gate: Gate, sign) => withList(gate, "interleaved", [true, false], [sign, sign]), NEW_GATE);
+  const listOf = (sign: number) => ({ source: "interleaved" as const, toCredit: [sign, sign] });
+  return signs.reduce((gate: Gate, sign) => withList(gate, listOf(sign), [true, false]), NEW_GATE);
 }
 
 function near(actual: number, expected: number): void {
