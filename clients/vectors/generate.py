@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from proof_vectors import evaluation_proofs, norm_proofs, vote_proofs
 from recording_vectors import recordings
+from report_vectors import reports
 
 from foltr.core.errors import MessageError
 from foltr.core.learning.display import (
@@ -268,6 +269,7 @@ VECTORS: dict[str, Callable[[], Any]] = {
     "lists.json": lists,
     "gate.json": gate,
     "recordings.json": lambda: recordings(_told),
+    "reports.json": lambda: reports(_told),
     "schemas.json": schemas,
     "selections.json": selections,
     "sequences.json": sequences,

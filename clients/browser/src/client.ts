@@ -15,6 +15,7 @@ import { keptKey } from "./keys.js";
 import { SAFE, type Exploration } from "./learning/display.js";
 import type { Gate } from "./learning/gate.js";
 import { causeOf, toConsole, type Log } from "./log.js";
+import type { Report } from "./report.js";
 import { verifyNatively, verifyPortably } from "./protocol/signing.js";
 import type { FeatureSchema } from "./schema.js";
 import { DEFAULT_SERP_LENGTH, makeSerp, NONE, type FeaturesLike, type Gating, type Serp } from "./serps.js";
@@ -101,7 +102,8 @@ export class EdgeClient {
     name: string,
     private readonly store: DeviceStore,
     private readonly schema: FeatureSchema | null,
-    private readonly explore: boolean,
+    /** Of each list if the call does not say it; null: the federation's. */
+    private readonly exploration: Exploration | null,
     private readonly gating: Gating | null,
     private readonly onChange: (client: EdgeClient) => void,
   ) {
@@ -138,7 +140,7 @@ export class EdgeClient {
       lock,
       store,
       options.schema ?? null,
-      options.explore ?? true,
+      options.explore === false ? NONE : null,
       options.gate === false ? null : await import("./learning/gate.js"),
       options.onChange ?? (() => undefined),
     );
@@ -168,6 +170,20 @@ export class EdgeClient {
     return this.state.gate;
   }
 
+  /** What the clicks on this device say: whether the model's order is better than the application's. */
+  async report(): Promise<Report> {
+    const { reportOf } = await import("./report.js");
+    return reportOf({ ...this.state, exploration: this.exploration ?? this.state.exploration }, this.gating !== null);
+  }
+
+  toString(): string {
+    const { connected, modelVersion, weights } = this.state;
+    const model = modelVersion === null ? "no model yet" : `model ${modelVersion}`;
+    const isModels = weights !== null && this.gating?.sourceBy(this.state, false, Math.random) !== "base";
+    const order = isModels ? "the model's" : "the application's";
+    return `<EdgeClient: ${connected ? "connected" : "without a broker"}, ${model}: lists are in ${order} order>`;
+  }
+
   /** Whether the federation has erased this client. Then nothing is kept or sent, and the name is not used again. */
   get isForgotten(): boolean {
     return this.state.isForgotten;
@@ -193,7 +209,7 @@ export class EdgeClient {
    * @param features (documents, features), finite, normalised as the federation's devices agreed to.
    */
   rank(features: FeaturesLike, options: RankOptions = {}): Serp {
-    const exploration = options.exploration ?? (this.explore ? null : NONE);
+    const exploration = options.exploration ?? this.exploration;
     const scaled = this.schema === null ? features : this.schema.normalise(features);
     const k = options.k ?? this.state.serpLength;
     const serp = makeSerp(scaled, k, options.base ?? null, this.state, exploration, this.gating);

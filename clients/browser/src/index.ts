@@ -10,6 +10,7 @@ export type { Exploration } from "./learning/display.js";
 export type { FadingMean, Gate, ShownCount, Source } from "./learning/gate.js";
 export type { Features } from "./learning/linear.js";
 export type { Level, Log } from "./log.js";
+export type { Interval, ListOrder, Report } from "./report.js";
 export type { FeaturesLike, Serp } from "./serps.js";
 export type { ForgetState } from "./store/store.js";
 export type { UnlearningLimits } from "./training/relearning.js";

@@ -119,7 +119,7 @@ def test_nothing_found_is_no_error(search):
 def test_the_terminal_finds_opens_and_resets(tmp_path):
     """As somebody types it."""
     write_books(tmp_path / "books")
-    typed = "page\n1\n12\n:off\npage\n:on\n:reset\nqwertz\n\n"
+    typed = "page\n1\n12\n:off\npage\n:on\n:reset\npage\nqwertz\n:report\n\n"
     done = subprocess.run(
         [sys.executable, str(TERMINAL), "--folder", str(tmp_path / "books"), "--home", str(tmp_path / "home")],
         input=typed,
@@ -131,7 +131,8 @@ def test_the_terminal_finds_opens_and_resets(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "21 documents" in done.stdout
-    assert done.stdout.count(" 1 page: Leaves.") == 2
+    assert done.stdout.count(" 1 page: Leaves.") == 3
+    assert "there is no model yet. 1 lists were recorded, 0 of them with a click" in done.stdout
     assert "page.py:1" in done.stdout
 
 
