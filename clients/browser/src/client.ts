@@ -7,10 +7,10 @@
 // The clicks stay in the browser's IndexedDB. Once a round the page sends the difference between the learned and
 // the announced weights, and the number of interactions behind it.
 
-import { Agent, type DeviceState } from "./agent.js";
+import { Agent } from "./agent.js";
 import { readCredentials } from "./credentials.js";
+import type { DeviceState, ForgetResult, ForgetState } from "./device_state.js";
 import { DataError, SettingsError, UnavailableError } from "./errors.js";
-import type { ForgetResult } from "./forgetting.js";
 import { keptKey } from "./keys.js";
 import { SAFE, type Exploration } from "./learning/display.js";
 import type { Gate } from "./learning/gate.js";
@@ -20,8 +20,8 @@ import { verifyNatively, verifyPortably } from "./protocol/signing.js";
 import type { FeatureSchema } from "./schema.js";
 import { DEFAULT_SERP_LENGTH, makeSerp, NONE, type FeaturesLike, type Gating, type Serp } from "./serps.js";
 import { KEPT_LISTS } from "./store/recent_lists.js";
-import { DeviceStore, type ForgetState } from "./store/store.js";
-import { USUAL_LIMITS, type UnlearningLimits } from "./training/relearning.js";
+import { DeviceStore } from "./store/store.js";
+import { USUAL_LIMITS, type UnlearningLimits } from "./training/unlearning_limits.js";
 import { leadOnce, Tabs, type Request } from "./tabs.js";
 
 export interface EdgeClientOptions {

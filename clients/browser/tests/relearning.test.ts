@@ -8,7 +8,8 @@ import test from "node:test";
 import { packVector } from "../src/protocol/fields.js";
 import type { UnlearningRound } from "../src/protocol/messages.js";
 import { DeviceStore } from "../src/store/store.js";
-import { Relearning, USUAL_LIMITS, type UnlearningLimits } from "../src/training/relearning.js";
+import { Relearning } from "../src/training/relearning.js";
+import { USUAL_LIMITS, type UnlearningLimits } from "../src/training/unlearning_limits.js";
 import { clickedFirst, listOf } from "./harness/lists.js";
 
 let nStores = 0;

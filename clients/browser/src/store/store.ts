@@ -3,6 +3,7 @@
 // Interactions are numbered, and no number is used twice. Their state follows from numbers alone (`bounds`), so the
 // device puts each click into at most one counted update. The federator's database guarantees it.
 
+import type { ForgetState } from "../device_state.js";
 import { DataError } from "../errors.js";
 import type { Gate, JudgedList } from "../learning/gate.js";
 import { concat, sameBytes, sha256Of, type Bytes } from "../protocol/fields.js";
@@ -59,9 +60,6 @@ export type Judge = (
   clicks: readonly boolean[],
   before: Clicked | null,
 ) => Gate;
-
-/** Progress of a request to be forgotten; see `ForgetResult`. */
-export type ForgetState = "asked" | "sent" | "erasing" | "forgetting" | "forgotten";
 
 /** Number of steps answered on the newest active day, by the device's clock, since the epoch. */
 interface Answered {
