@@ -21,6 +21,8 @@ export interface Clicked {
 
 /** A list that may get clicks. */
 export interface RecentList {
+  /** Of the stored ones, the later the higher. */
+  readonly number?: number;
   readonly serpId: string;
   /** Without its features once it is recorded: its interaction has them. */
   readonly serp: Serp;
@@ -71,7 +73,8 @@ export class RecentLists {
     if (typeof serpId !== "string") throw new DataError("serp: expected what `rank` returned, or its serpId");
     const held = this.fresh.has(shown as Serp) ? this.rowOf(shown as Serp) : undefined;
     // The stored one first: another tab may have recorded it.
-    const found = (await done<RecentList | undefined>(rows.lists.get(serpId))) ?? this.unsaved.get(serpId) ?? held;
+    const found =
+      (await done<RecentList | undefined>(rows.lists.index("serpId").get(serpId))) ?? this.unsaved.get(serpId) ?? held;
     const named = `list ${serpId.slice(0, 40)}`;
     if (found === undefined) {
       throw new DataError(
@@ -113,7 +116,8 @@ export class RecentLists {
           if ((await rows.get("forgotten")) !== undefined) return;
           for (const list of lists) {
             // It may be recorded by now.
-            if ((await done(rows.lists.getKey(list.serpId))) === undefined) await done(rows.lists.add(list));
+            if ((await done(rows.lists.index("serpId").getKey(list.serpId))) === undefined)
+              await done(rows.lists.add(list));
           }
           await this.trim(rows);
         });
@@ -126,10 +130,9 @@ export class RecentLists {
 
   /** Delete the oldest lists beyond so many, and those that were shown more than a day ago. */
   private async trim({ lists }: Rows): Promise<void> {
-    const byAge = lists.index("shownAt");
     const excess = (await done(lists.count())) - this.most;
-    const many = excess > 0 ? await done(byAge.getAllKeys(null, excess)) : [];
-    const old = await done(byAge.getAllKeys(IDBKeyRange.upperBound(Date.now() - KEPT_MS)));
-    await Promise.all([...many, ...old].map((serpId) => done(lists.delete(serpId))));
+    const many = excess > 0 ? await done(lists.getAllKeys(null, excess)) : [];
+    const old = await done(lists.index("shownAt").getAllKeys(IDBKeyRange.upperBound(Date.now() - KEPT_MS)));
+    await Promise.all([...many, ...old].map((number) => done(lists.delete(number))));
   }
 }

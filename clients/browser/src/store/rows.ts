@@ -4,7 +4,7 @@ import { DataError } from "../errors.js";
 
 const VERSION = 2;
 
-/** `meta` has one value for each key, `interactions` recorded lists by number, `lists` the lists shown lately by id. */
+/** `meta` has one value for each key, `interactions` recorded lists by number, `lists` the lists shown lately. */
 type StoreName = "meta" | "interactions" | "lists";
 
 /** The rows within one transaction. It ends when no request is pending, so await nothing else in between. */
@@ -66,7 +66,9 @@ export class Database {
           interactions.createIndex("serpId", "serpId", { unique: true });
           interactions.createIndex("schema", ["schemaHash", "id"]);
         }
-        request.result.createObjectStore("lists", { keyPath: "serpId" }).createIndex("shownAt", "shownAt");
+        const lists = request.result.createObjectStore("lists", { keyPath: "number", autoIncrement: true });
+        lists.createIndex("serpId", "serpId", { unique: true });
+        lists.createIndex("shownAt", "shownAt");
       };
       const db = await done(request as IDBRequest<IDBDatabase>);
       db.onversionchange = () => db.close(); // a tab with a newer version of this client must not wait for this one
