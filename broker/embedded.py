@@ -59,7 +59,7 @@ def embedded_broker(port: int = 0, websocket_port: int | None = None) -> Iterato
             f"the embedded broker needs the package iotcore: {install_command('simulation')}, "
             "or use Mosquitto (`foltr broker config`)"
         ) from error
-    port = port or _free_port()
+    port = port or free_port()
     with tempfile.TemporaryDirectory() as folder:
         if websocket_port is None:
             # The default of `listen` is every interface.
@@ -87,7 +87,8 @@ def embedded_broker(port: int = 0, websocket_port: int | None = None) -> Iterato
             broker.stop()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody has now."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
