@@ -17,6 +17,8 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 from proof_vectors import evaluation_proofs, norm_proofs, vote_proofs
+from recording_vectors import recordings
+from report_vectors import reports
 
 from foltr.core.errors import MessageError
 from foltr.core.learning.display import (
@@ -266,6 +268,8 @@ VECTORS: dict[str, Callable[[], Any]] = {
     "learning.json": learning,
     "lists.json": lists,
     "gate.json": gate,
+    "recordings.json": lambda: recordings(_told),
+    "reports.json": lambda: reports(_told),
     "schemas.json": schemas,
     "selections.json": selections,
     "sequences.json": sequences,

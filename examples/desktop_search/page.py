@@ -37,8 +37,9 @@ class PageServer(HTTPServer):
         self.search.close()
 
     def state(self) -> dict[str, Any]:
-        """Return the ranker's state for the page."""
-        return {"learning": self.search.learning, "words": str(self.search.ranker.state)}
+        """Return the ranker's state and report for the page."""
+        ranker = self.search.ranker
+        return {"learning": self.search.learning, "words": str(ranker.state), "report": str(ranker.report())}
 
     def find(self, query: str) -> dict[str, Any]:
         """Return the results for the page."""

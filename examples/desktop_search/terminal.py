@@ -5,7 +5,7 @@ from folder import Folder
 from options import read_options
 from search import Search
 
-HELP = "words to search for, the number of what to open, :off, :on, :reset, or nothing to end > "
+HELP = "words to search for, the number of what to open, :off, :on, :reset, :report, or nothing to end > "
 
 
 def main() -> None:
@@ -19,6 +19,8 @@ def main() -> None:
             search.learning = line == ":on"
         elif line == ":reset":
             search.reset()
+        elif line == ":report":
+            print(search.ranker.report())
         elif line.isdecimal() and 0 < int(line) <= len(found):
             search.open(int(line) - 1)
             print(found[int(line) - 1].body, found[int(line) - 1].place, sep="\n")

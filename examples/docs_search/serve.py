@@ -1,12 +1,13 @@
-"""The part of the site's server that learning needs: it enrols browsers by their public keys and runs the federator.
+"""The part of the site's server that learning needs: it enrols browsers, and runs the broker and the federator.
 
-Started by visit.mjs. It reads a public key from each line of standard input and answers with a line of credentials. It
-ends after the last round.
+Started by visit.mjs. It reads a public key from each line of standard input, and answers with a line of credentials and
+the broker's address. It ends after the last round.
 """
 
 import argparse
 import asyncio
 import base64
+import json
 import sys
 import tempfile
 import time
@@ -15,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from foltr.broker.address import BrokerAddress
+from foltr.broker.embedded import LOOPBACK, embedded_broker, free_port
 from foltr.cli.output import configure_logging
 from foltr.core.operator.credentials import BrokerAccess, Credentials, public_key_from
 from foltr.core.protocol.enrolment import issue_enrolment
@@ -42,7 +43,6 @@ _LONGEST_ROUND_S: Final = 60.0
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Enrol browsers, and run the federator")
-    parser.add_argument("--broker", required=True, help="of the federator, mqtt://")
     parser.add_argument("--visitors", type=int, required=True, help="each round waits for all of them")
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--searches", type=int, required=True, help="of each visitor in each round")
@@ -67,21 +67,22 @@ def main() -> None:
         schema=_SCHEMA,
         first_weights=pack_vector(np.array([_FIRST_WEIGHT * (name == "minisearch") for name in _SCHEMA.names])),
     )
-    asyncio.run(_serve(plan, options.broker, operator, federator))
+    asyncio.run(_serve(plan, operator, federator))
 
 
-async def _serve(plan: FederationPlan, broker: str, operator: SigningKey, federator: SigningKey) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+async def _serve(plan: FederationPlan, operator: SigningKey, federator: SigningKey) -> None:
+    web = free_port()
+    with tempfile.TemporaryDirectory() as folder, embedded_broker(websocket_port=web) as address:
         async with await Database.connect(f"sqlite:///{folder}/federation.sqlite") as database:
             await upgrade(database)
-            service = FederatorService(plan, database, BrokerAddress.parse(broker), key=federator)
-            enrolling = asyncio.create_task(_enrol(operator, federator.public, broker))
+            service = FederatorService(plan, database, address, key=federator)
+            enrolling = asyncio.create_task(_enrol(operator, federator.public, f"ws://{LOOPBACK}:{web}"))
             await service.run()
             enrolling.cancel()
 
 
 async def _enrol(operator: SigningKey, federator_key: bytes, broker: str) -> None:
-    """Answer each public key with credentials. A known key gets the same ones again."""
+    """Answer each public key with credentials, and where the broker is. A known key gets the same ones again."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     serials: dict[bytes, int] = {}
@@ -99,7 +100,7 @@ async def _enrol(operator: SigningKey, federator_key: bytes, broker: str) -> Non
             federator_key=key_to_text(federator_key),
             enrolment=base64.b64encode(issue_enrolment(operator, NAME, name, key, serial, time.time())).decode(),
         )
-        print(credentials.model_dump_json(), flush=True)
+        print(json.dumps({"credentials": credentials.model_dump(), "broker": broker}), flush=True)
 
 
 if __name__ == "__main__":

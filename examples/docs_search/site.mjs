@@ -8,7 +8,7 @@ const FILES = ["/index.html", "/page.js", "/index.json", "/features.json"];
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".json": "application/json" };
 
 /** Serve the site, and enrol browsers that post a key. Returns the address, and a function that closes it. */
-export async function serveSite(site, federation, webSocket) {
+export async function serveSite(site, federation) {
   let turn = Promise.resolve(); // answers come in the order of the requests
   const enrol = (key) => (turn = turn.then(() => (federation.tell(key), federation.line())));
   const server = createServer((request, response) => {
@@ -16,9 +16,8 @@ export async function serveSite(site, federation, webSocket) {
     const chunks = [];
     request.on("data", (chunk) => chunks.push(chunk));
     request.on("end", async () => {
-      const credentials = JSON.parse(await enrol(Buffer.concat(chunks).toString()));
       response.setHeader("Content-Type", "application/json");
-      response.end(JSON.stringify({ credentials, broker: webSocket }));
+      response.end(await enrol(Buffer.concat(chunks).toString()));
     });
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));

@@ -11,11 +11,10 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 
-import { buildSite, bundle } from "./build.mjs";
+import { buildSite } from "./build.mjs";
 import { Chromium } from "./chromium.mjs";
 import { judge, searchInRounds, waitForModel } from "./in_page.mjs";
 import { makeQueries, randomOf, shuffled } from "./queries.mjs";
-import { ROOT } from "./sections.mjs";
 import { serveSite } from "./site.mjs";
 
 const HERE = new URL(".", import.meta.url).pathname;
@@ -45,13 +44,10 @@ async function visit() {
   const site = join(folder, "site");
   const sections = await buildSite(site);
   const queries = makeQueries(sections, seed, PER_SECTION);
-  await bundle(join(ROOT, "clients/browser/tests/harness/broker.ts"), join(folder, "broker.mjs"), "node");
-  const broker = started(process.execPath, [join(folder, "broker.mjs")]);
-  const { mqtt, webSocket } = JSON.parse(await broker.line());
-  const settings = Object.entries({ broker: mqtt, visitors, rounds, searches });
+  const settings = Object.entries({ visitors, rounds, searches });
   const flags = settings.flatMap(([key, value]) => [`--${key}`, String(value)]);
   const federation = started(given.python, [join(HERE, "serve.py"), ...flags]);
-  const { address, close } = await serveSite(site, federation, webSocket);
+  const { address, close } = await serveSite(site, federation);
   ends.push(close);
   const chromium = await Chromium.start();
   ends.push(() => chromium.close());

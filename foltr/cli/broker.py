@@ -23,14 +23,19 @@ HOSTS = ["localhost", "127.0.0.1"]
 
 def run(
     port: Annotated[int, option("Port on the loopback interface", min=1, max=65535)] = PORT,
+    websocket_port: Annotated[
+        int | None,
+        option("Port for MQTT over WebSockets, for pages in this machine's browsers; default: none", min=1, max=65535),
+    ] = None,
 ) -> None:
     """Run the embedded broker until interrupted. For one machine: it has no access control."""
     from foltr.broker.embedded import embedded_broker
 
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with embedded_broker(port) as address:
-            say(f"broker: {address} (loopback only, no access control, nothing kept on disk)")
+        with embedded_broker(port, websocket_port) as address:
+            pages = "" if websocket_port is None else f" and ws://{address.host}:{websocket_port}"
+            say(f"broker: {address}{pages} (loopback only, no access control, nothing kept on disk)")
             say("Interrupt with Ctrl-C. For more than one machine: foltr broker config --help")
             signal.pause()
     except KeyboardInterrupt:

@@ -71,6 +71,41 @@ def test_a_taken_port_is_told():
             pass
 
 
+async def test_pages_reach_it_over_websockets():
+    """The same broker on a second port: it takes the handshake of MQTT.js, and messages as large as elsewhere."""
+    arrived, web = asyncio.Queue(), free_port()
+    with embedded_broker(websocket_port=web) as address:
+        link = MqttLink(address, client_id="a", subscriptions=["t"], on_message=arrived.put_nowait)
+        async with link, asyncio.timeout(PATIENCE_S):
+            await link.wait_connected(PATIENCE_S)
+            await link.publish("t", bytes(MAX_MESSAGE_BYTES))
+            assert len((await arrived.get()).payload) == MAX_MESSAGE_BYTES
+            assert b" 101 " in await asyncio.to_thread(handshake, web)
+    assert not accepts(web)
+
+
+def handshake(port):
+    """The first line that a WebSocket server answers."""
+    lines = (
+        *("GET /mqtt HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade"),
+        *("Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: mqtt"),
+    )
+    with socket.create_connection((LOOPBACK, port), PATIENCE_S) as connection:
+        connection.sendall("".join(f"{line}\r\n" for line in (*lines, "")).encode())
+        return connection.makefile("rb").readline()
+
+
+def test_a_taken_websocket_port_is_told():
+    """With the option that chooses another."""
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        told = pytest.raises(UnavailableError, match=rf"{port}.*--websocket-port")
+        with told, embedded_broker(websocket_port=port):
+            pass
+
+
 def test_it_does_not_listen_on_other_interfaces():
     """It has no access control, so no other machine may reach it."""
     with embedded_broker() as address, socket.socket() as probe:

@@ -15,11 +15,12 @@ USER = getpass.getuser()
 
 def test_the_embedded_broker_runs_until_it_is_told_to_stop():
     """It listens on the loopback interface, ends on SIGTERM with 0, and frees its port."""
-    port = free_port()
-    broker = start("broker", "run", "--port", str(port))
+    port, web = free_port(), free_port()
+    broker = start("broker", "run", "--port", str(port), "--websocket-port", str(web))
     try:
-        assert f"mqtt://127.0.0.1:{port}" in broker.stdout.readline()
+        assert f"mqtt://127.0.0.1:{port} and ws://127.0.0.1:{web}" in broker.stdout.readline()
         assert listening("127.0.0.1", port)
+        assert listening("127.0.0.1", web)
     finally:
         code, _ = stop(broker)
     assert code == 0

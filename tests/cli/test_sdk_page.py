@@ -50,6 +50,11 @@ def test_credentials_now_or_later(folder):
     assert n_recorded(folder / "clicks.sqlite") == 1
 
 
+def test_tests_of_an_application(folder):
+    """A round happens in the process, and changes the model."""
+    assert run_python(snippet("foltr.testing"), folder) == ""
+
+
 def test_what_it_tells(folder):
     """With nothing to tell yet."""
     said = run_python(snippet("def observe"), folder).splitlines()
@@ -101,7 +106,7 @@ def test_fastapi(folder):
 def test_every_snippet_is_run():
     """Those above, and no others."""
     assert NAMED.keys() == {"flask_app", "fastapi_app"}
-    assert len(SNIPPETS) == 4 + len(NAMED)
+    assert len(SNIPPETS) == 5 + len(NAMED)
 
 
 def written(folder, name):

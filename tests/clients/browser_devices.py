@@ -1,4 +1,4 @@
-"""Devices of the TypeScript client in processes of Node.js, and a broker that speaks WebSockets to them."""
+"""Devices of the TypeScript client in processes of Node.js."""
 
 import asyncio
 import base64
@@ -70,13 +70,6 @@ class NodeProcess:
             while len(found := self.all_said(event)) < n:  # noqa: ASYNC110 (its lines come by themselves)
                 await asyncio.sleep(0.02)
         return found
-
-    async def first_line(self) -> dict[str, Any]:
-        """The first that it said, whatever that is."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not self.said:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-        return self.said[0]
 
     def all_said(self, event: str) -> list[dict[str, Any]]:
         return [each for each in self.said if each.get("event") == event]

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from clients.browser_devices import BrowserDevice, NodeProcess, build
+from clients.browser_devices import BrowserDevice, build
 from integration.peers import DIM, FEDERATION, Operator, served
 from sqlalchemy import select
 from support.databases import migrated_sqlite, open_migrated
+from support.servers import free_port
 from support.waiting import PATIENCE_S, until
 
+from foltr.broker.embedded import embedded_broker
 from foltr.core.learning.interaction import Interaction
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.fpdgd import FPDGD
@@ -51,7 +53,7 @@ class StoredUpdate:
 
 
 class Scene:
-    """A federation with a broker that speaks WebSockets, and who takes part in it."""
+    """A federation with the embedded broker, which also speaks WebSockets, and its devices."""
 
     def __init__(self, harness: Path, folder: Path, database: Database, addresses: dict[str, str]) -> None:
         self.database = database
@@ -97,11 +99,10 @@ class Scene:
 @asynccontextmanager
 async def scene(tmp_path: Path, policy: RoundPolicy, pace: PacePolicy | None = None) -> AsyncIterator[Scene]:
     harness = build(tmp_path)
-    broker = NodeProcess(harness / "broker.js")
-    await broker.start()
     async with AsyncExitStack() as ends:
-        ends.push_async_callback(broker.kill)
-        addresses = await broker.first_line()
+        web = free_port()
+        address = ends.enter_context(embedded_broker(websocket_port=web))
+        addresses = {"mqtt": str(address), "webSocket": f"ws://{address.host}:{web}"}
         database = await ends.enter_async_context(await open_migrated(migrated_sqlite(tmp_path / "foltr.sqlite")))
         made = Scene(harness, tmp_path, database, addresses)
         for device in made.browsers.values():

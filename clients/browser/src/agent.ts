@@ -2,11 +2,12 @@
 //
 // One tab runs it for all tabs: the connection, the working model and all sending.
 
-import { AuditWatch, type AuditLogCut } from "./audit_watch.js";
+import { AuditWatch } from "./audit_watch.js";
 import { Contributor } from "./contribution.js";
 import { isPolicyOf, type Credentials } from "./credentials.js";
+import type { DeviceState, ForgetResult } from "./device_state.js";
 import { MessageError, SettingsError, UnavailableError } from "./errors.js";
-import { Forgetting, type ForgetResult } from "./forgetting.js";
+import { Forgetting } from "./forgetting.js";
 import { Inbox, type Parts } from "./inbox.js";
 import { SAFE } from "./learning/display.js";
 import { causeOf, type Log } from "./log.js";
@@ -17,10 +18,11 @@ import { Participation } from "./participation.js";
 import { shortHash } from "./protocol/fields.js";
 import { Leave, Status } from "./protocol/messages.js";
 import type { KeptKey, Verify } from "./protocol/signing.js";
-import { DEFAULT_SERP_LENGTH, type RankingState } from "./serps.js";
-import type { DeviceStore, ForgetState } from "./store/store.js";
-import { Relearning, type UnlearningLimits } from "./training/relearning.js";
+import { DEFAULT_SERP_LENGTH } from "./serps.js";
+import type { DeviceStore } from "./store/store.js";
+import { Relearning } from "./training/relearning.js";
 import { Trainer } from "./training/trainer.js";
+import type { UnlearningLimits } from "./training/unlearning_limits.js";
 import { Happening, now, Turns } from "./turns.js";
 import { Visits, type KeptPace } from "./visits.js";
 
@@ -28,28 +30,6 @@ const LEAVE_AGAIN_S = 3;
 // Repeated short waits by the clock instead of one long timer: a machine that slept notices the time on waking.
 const LONGEST_PAUSE_S = 60;
 const LOOK_AGAIN_S = 0.05;
-
-/** The state of a device, including what lists are made from. */
-export interface DeviceState extends RankingState {
-  readonly connected: boolean;
-  /** Time of the next visit in seconds since the epoch, if the federation uses visits; null during a visit. */
-  readonly nextVisitAt: number | null;
-  readonly round: number | null;
-  /** The last counted interaction of this device, by the federation's newest answer; null before the first. */
-  readonly countedThrough: number | null;
-  /** Interactions on the device that are in no update yet. */
-  readonly nWaiting: number;
-  readonly isUpdatePending: boolean;
-  readonly nUpdatesCounted: number;
-  readonly receipts: Readonly<Record<string, number>>;
-  readonly isQuarantined: boolean;
-  /** Progress of a request to be forgotten, also from an earlier run; null without a request or an erasure. */
-  readonly forgetState: ForgetState | null;
-  /** The newest known entry of the federation's audit log; null before the first. */
-  readonly newestAuditEntry: number | null;
-  /** Evidence that the audit log was cut or restored from a backup; null without any. */
-  readonly auditLogCut: AuditLogCut | null;
-}
 
 export interface AgentOptions {
   readonly credentials: Credentials;

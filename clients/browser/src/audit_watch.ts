@@ -2,17 +2,12 @@
 //
 // The federator signs these messages, so two contradictory ones are proof for everybody.
 
+import type { AuditLogCut } from "./device_state.js";
 import { causeOf, type Log } from "./log.js";
 import { openEnvelope, readEnvelope } from "./protocol/codec.js";
 import { sameBytes, type Bytes } from "./protocol/fields.js";
 import { AuditHead } from "./protocol/messages.js";
 import type { DeviceStore } from "./store/store.js";
-
-/** The federation published an entry, and later that its log ends with a different one that is not above it. */
-export interface AuditLogCut {
-  readonly before: number;
-  readonly after: number;
-}
 
 /** One device's knowledge of the audit log. */
 export class AuditWatch {

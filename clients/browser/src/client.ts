@@ -2,24 +2,26 @@
 //
 //     const client = await EdgeClient.open({ credentials, broker: "wss://search.example/mqtt" });
 //     const serp = client.rank(features);
-//     await client.recordClicks(serp, [0, 3]);
+//     await client.recordClicks(serp.serpId, [0, 3]);
 //
 // The clicks stay in the browser's IndexedDB. Once a round the page sends the difference between the learned and
 // the announced weights, and the number of interactions behind it.
 
-import { Agent, type DeviceState } from "./agent.js";
+import { Agent } from "./agent.js";
 import { readCredentials } from "./credentials.js";
-import { SettingsError, UnavailableError } from "./errors.js";
-import type { ForgetResult } from "./forgetting.js";
+import type { DeviceState, ForgetResult, ForgetState } from "./device_state.js";
+import { DataError, SettingsError, UnavailableError } from "./errors.js";
 import { keptKey } from "./keys.js";
 import { SAFE, type Exploration } from "./learning/display.js";
 import type { Gate } from "./learning/gate.js";
 import { causeOf, toConsole, type Log } from "./log.js";
+import type { Report } from "./report.js";
 import { verifyNatively, verifyPortably } from "./protocol/signing.js";
 import type { FeatureSchema } from "./schema.js";
-import { clicksOn, DEFAULT_SERP_LENGTH, makeSerp, NONE, type FeaturesLike, type Gating, type Serp } from "./serps.js";
-import { DeviceStore, type ForgetState } from "./store/store.js";
-import { USUAL_LIMITS, type UnlearningLimits } from "./training/relearning.js";
+import { DEFAULT_SERP_LENGTH, makeSerp, NONE, type FeaturesLike, type Gating, type Serp } from "./serps.js";
+import { KEPT_LISTS } from "./store/recent_lists.js";
+import { DeviceStore } from "./store/store.js";
+import { USUAL_LIMITS, type UnlearningLimits } from "./training/unlearning_limits.js";
 import { leadOnce, Tabs, type Request } from "./tabs.js";
 
 export interface EdgeClientOptions {
@@ -31,6 +33,8 @@ export interface EdgeClientOptions {
   readonly keyLabel?: string;
   /** The application's feature schema (`FeatureSchema.of`), if it has declared one. It scales the features. */
   readonly schema?: FeatureSchema;
+  /** Without a schema: how many columns the features have; others are refused at once. */
+  readonly nFeatures?: number;
   /** The most interactions that may wait on the device; beyond that the oldest are dropped. */
   readonly maxInteractions?: number;
   /**
@@ -38,6 +42,8 @@ export interface EdgeClientOptions {
    * no longer. Never sent.
    */
   readonly keepInteractions?: number;
+  /** How many of the newest lists to keep for their clicks, for a day. */
+  readonly recentLists?: number;
   /** Limits on unlearning steps for this device; missing ones have their defaults. */
   readonly unlearningLimits?: Partial<UnlearningLimits>;
   /** False shows the best list the device knows, of which nothing is learned. */
@@ -96,7 +102,8 @@ export class EdgeClient {
     name: string,
     private readonly store: DeviceStore,
     private readonly schema: FeatureSchema | null,
-    private readonly explore: boolean,
+    /** Of each list if the call does not say it; null: the federation's. */
+    private readonly exploration: Exploration | null,
     private readonly gating: Gating | null,
     private readonly onChange: (client: EdgeClient) => void,
   ) {
@@ -111,21 +118,29 @@ export class EdgeClient {
   static async open(options: EdgeClientOptions): Promise<EdgeClient> {
     if (!/^wss?:\/\//.test(options.broker))
       throw new SettingsError(`broker: ${options.broker} is not a ws:// or wss:// address`);
+    const nFeatures = options.nFeatures ?? null;
+    if (nFeatures !== null && options.schema !== undefined)
+      throw new SettingsError("nFeatures: the schema says how many there are; leave one of the two out");
     const log = options.log ?? toConsole;
     const key = await keptKey(options.keyLabel ?? "device", indexedDB);
     const verify = key.kind === "webcrypto" ? verifyNatively : verifyPortably;
     const credentials = await readCredentials(options.credentials, key, verify);
     const { federation, name, username, password } = credentials;
     const schemaHash = options.schema?.hash ?? "";
-    const limits = { maxInteractions: options.maxInteractions ?? 10_000, maxKept: options.keepInteractions ?? 500 };
+    const limits = {
+      maxInteractions: options.maxInteractions ?? 10_000,
+      maxKept: options.keepInteractions ?? 500,
+      maxRecent: options.recentLists ?? KEPT_LISTS,
+    };
     const store = await DeviceStore.open(federation, name, limits, indexedDB, schemaHash);
+    Object.assign(store.recent, { nFeatures, log });
     const broker = { url: options.broker, username, password };
     const lock = `foltr:${federation}/${name}`;
     const client = new EdgeClient(
       lock,
       store,
       options.schema ?? null,
-      options.explore ?? true,
+      options.explore === false ? NONE : null,
       options.gate === false ? null : await import("./learning/gate.js"),
       options.onChange ?? (() => undefined),
     );
@@ -155,6 +170,20 @@ export class EdgeClient {
     return this.state.gate;
   }
 
+  /** What the clicks on this device say: whether the model's order is better than the application's. */
+  async report(): Promise<Report> {
+    const { reportOf } = await import("./report.js");
+    return reportOf({ ...this.state, exploration: this.exploration ?? this.state.exploration }, this.gating !== null);
+  }
+
+  toString(): string {
+    const { connected, modelVersion, weights } = this.state;
+    const model = modelVersion === null ? "no model yet" : `model ${modelVersion}`;
+    const isModels = weights !== null && this.gating?.sourceBy(this.state, false, Math.random) !== "base";
+    const order = isModels ? "the model's" : "the application's";
+    return `<EdgeClient: ${connected ? "connected" : "without a broker"}, ${model}: lists are in ${order} order>`;
+  }
+
   /** Whether the federation has erased this client. Then nothing is kept or sent, and the name is not used again. */
   get isForgotten(): boolean {
     return this.state.isForgotten;
@@ -180,25 +209,29 @@ export class EdgeClient {
    * @param features (documents, features), finite, normalised as the federation's devices agreed to.
    */
   rank(features: FeaturesLike, options: RankOptions = {}): Serp {
-    const exploration = options.exploration ?? (this.explore ? null : NONE);
+    const exploration = options.exploration ?? this.exploration;
     const scaled = this.schema === null ? features : this.schema.normalise(features);
     const k = options.k ?? this.state.serpLength;
-    return makeSerp(scaled, k, options.base ?? null, this.state, exploration, this.gating);
+    const serp = makeSerp(scaled, k, options.base ?? null, this.state, exploration, this.gating);
+    const [{ recent }, n] = [this.store, serp.features.nFeatures];
+    if (recent.nFeatures !== null && n > 0 && n !== recent.nFeatures)
+      throw new DataError(`features: ${n} columns, but this application set nFeatures=${recent.nFeatures}`);
+    if (!this.isForgotten) recent.remember(serp);
+    return serp;
   }
 
   /**
-   * Record the user's clicks on a shown list: positions from 0, best first. An empty list is a record, too.
+   * Record the user's clicks on a shown list: positions from 0, best first. No clicks are a record, too.
    *
-   * On disk once the promise is fulfilled. Recording the same list twice changes nothing.
+   * On disk once the promise is fulfilled. Clicks on the same list add up; those recorded before change nothing.
+   *
+   * DataError: a click is not a position of the list; the list is another client's or too old; or it is in an update
+   * already, and has new clicks.
+   *
+   * @param serp the list, or its `serpId`, also after a reload and in another tab (`recentLists`).
    */
-  async recordClicks(serp: Serp, clicked: readonly number[]): Promise<void> {
-    const clicks = clicksOn(serp, clicked);
-    if (serp.ranking.length === 0 || this.isForgotten) return;
-    const { features, modelVersion: baseVersion, source, toCredit, ...shown } = serp;
-    await this.store.addInteraction(
-      { ...shown, clicks, baseVersion, nFeatures: features.nFeatures, features: features.values },
-      this.gating?.judgementBy(source, clicks, toCredit),
-    );
+  async recordClicks(serp: Serp | string, clicked: readonly number[]): Promise<void> {
+    if (this.isForgotten || (await this.store.record(serp, clicked, this.gating?.judgedBy)) === null) return;
     if (this.agent === null) this.tabs.tellRecorded();
     else this.agent.recorded();
   }
@@ -231,6 +264,7 @@ export class EdgeClient {
     await this.agent?.close();
     this.agent = null;
     this.tabs.close();
+    await this.store.recent.saved();
     this.store.close();
   }
 

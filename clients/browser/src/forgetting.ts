@@ -5,13 +5,14 @@
 // federator that returns after the page is closed. Once the erasure is stored, the device clears its retained messages.
 // It asks once more at each start and in each epoch, since the federation's database may have been restored.
 
+import type { ForgetResult, ForgetState } from "./device_state.js";
 import { DataError, FoltrError, UnavailableError } from "./errors.js";
 import { causeOf, type Log } from "./log.js";
 import type { Outbox } from "./outbox.js";
 import type { Participation } from "./participation.js";
 import { Forget, type ErasureNotice } from "./protocol/messages.js";
 import type { ClientTopic } from "./protocol/topics.js";
-import type { DeviceStore, ForgetState } from "./store/store.js";
+import type { DeviceStore } from "./store/store.js";
 import { Happening, now, type Turns } from "./turns.js";
 
 // The request or its answer may be lost, and repeating is safe.
@@ -24,17 +25,6 @@ const PAUSES_S: Record<ForgetState, readonly [number, number]> = {
   forgetting: [60, 3600], // the federator sends a notice when the model is ready; this covers a lost one
   forgotten: [Infinity, Infinity],
 };
-
-/** The outcome of a request to be forgotten. */
-export interface ForgetResult {
-  /**
-   * `asked`: stored in this browser, not yet at a broker; `sent`: the federator has not answered; `erasing`: stored
-   * data is being deleted; `forgetting`: erased except for the model's part; `forgotten`: that too.
-   */
-  readonly state: ForgetState;
-  /** The federation's signed proof for `foltr erasure verify`, once the client is forgotten. */
-  readonly receipt: string | null;
-}
 
 /** The device's part in the erasure of its client. */
 export class Forgetting {

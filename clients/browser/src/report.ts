@@ -1,8 +1,21 @@
-// Reports whether a search became better, by the clicks on this device: `foltr-browser/report`.
+// Reports whether a search became better: the application's order against the model's, by the clicks on one device.
 //
-// edge_client/report.py is the same, with reasons. A page that does not import it does not load it.
+// edge_client/report.py is the same. All numbers are the gate's; nothing is counted for a report. This module is loaded
+// with the first report.
 
-import { FEWEST_CREDITS, NEW_GATE, OPENS_ABOVE, creditScore, rewardDifference, type Gate } from "./learning/gate.js";
+import {
+  FEWEST_CREDITS,
+  NEW_GATE,
+  OPENS_ABOVE,
+  creditScore,
+  rewardDifference,
+  shareInterleaved,
+  sourceBy,
+  type Gate,
+  type ShownCount,
+  type Source,
+} from "./learning/gate.js";
+import type { RankingState } from "./serps.js";
 
 /** An estimate, and the 95 % interval around it. */
 export interface Interval {
@@ -11,62 +24,97 @@ export interface Interval {
   readonly high: number;
 }
 
-/** What the user's clicks say of both orders. */
-export interface Report {
-  /** Whose order is shown, except for lists that mix both. */
-  readonly order: "base" | "model";
-  readonly cause: string;
-  /** Recorded lists, and those with a click. */
-  readonly nLists: number;
-  readonly nClicked: number;
-  /** The share of mixed lists in which clicks preferred the model's order; null: too few to tell. */
-  readonly preference: Interval | null;
-  /** The reciprocal rank of the first click, in the model's newest lists less in the base's; null: too few to tell. */
-  readonly rewardDifference: Interval | null;
+/** Whose order the next list has, and the share of the next lists that mix both. */
+export interface ListOrder {
+  readonly source: "base" | "model";
+  readonly shareInterleaved: number;
 }
 
 const Z = 1.96;
+const WHOSE = { base: "the application's", model: "the model's" };
 
-/** Return the report of a client: of its gate, and of the version of its model. */
-export function reportOf(client: { readonly gate: Gate | null; readonly modelVersion: number | null }): Report {
-  const gate = client.gate ?? NEW_GATE;
+/** What the user's clicks say of both orders; its text is for people. */
+export class Report {
+  constructor(
+    /** Whose order is shown, and why. */
+    readonly order: ListOrder,
+    readonly cause: string,
+    /** Recorded lists, and those with a click. */
+    readonly nLists: number,
+    readonly nClicked: number,
+    /** By source, its lists, how many were clicked, and the first clicks as reciprocal ranks. */
+    readonly shown: Readonly<Record<Source, ShownCount>>,
+    /** The share of mixed lists in which clicks preferred the model's order; null: too few to tell. */
+    readonly preference: Interval | null,
+    /** The reciprocal rank of the first click, in the model's newest lists less in the base's; null: too few to tell. */
+    readonly rewardDifference: Interval | null,
+  ) {}
+
+  toString(): string {
+    const { source, shareInterleaved: share } = this.order;
+    const other = WHOSE[source === "base" ? "model" : "base"];
+    const mixed = share === 0 ? "" : `, ${Math.round(100 * share)} in 100 mixed with ${other}`;
+    const parts = [
+      `Lists are in ${WHOSE[source]} order${mixed}: ${this.cause}`,
+      `${this.nLists} lists were recorded, ${this.nClicked} of them with a click`,
+    ];
+    if (this.preference === null) {
+      parts.push("Is the model's order better than the application's: too few to tell");
+    } else {
+      const [estimate, low, high] = partsOf(this.preference).map((part) => Math.round(100 * part));
+      parts.push(`Of 100 mixed lists ${estimate} favour the model's order (95 % interval ${low} to ${high})`);
+    }
+    if (this.rewardDifference !== null) {
+      const signed = (part: number) => `${part < 0 ? "" : "+"}${part.toFixed(3)}`;
+      const [estimate, low, high] = partsOf(this.rewardDifference).map(signed);
+      const interval = `(95 % interval ${low} to ${high})`;
+      parts.push(`The model's lists have more reward than the application's by ${estimate} ${interval}`);
+    }
+    return `${parts.join(". ")}.`;
+  }
+}
+
+/**
+ * Return the report of a device in this state.
+ *
+ * @param isGated false if it has no gate, and counts nothing.
+ */
+export function reportOf(state: RankingState, isGated: boolean): Report {
+  const gate = state.gate ?? NEW_GATE;
+  const order = orderOfNext(state, gate, isGated);
   const counts = Object.values(gate.counts);
   const rewards = rewardDifference(gate);
-  return {
-    order: client.modelVersion !== null && gate.isOpen ? "model" : "base",
-    cause: client.modelVersion === null ? "there is no model yet" : causeOf(gate),
-    nLists: counts.reduce((sum, { lists }) => sum + lists, 0),
-    nClicked: counts.reduce((sum, { clicked }) => sum + clicked, 0),
-    preference: preferenceOf(gate),
-    rewardDifference: rewards && {
+  return new Report(
+    order,
+    causeOf(state, gate, order, isGated),
+    counts.reduce((sum, { lists }) => sum + lists, 0),
+    counts.reduce((sum, { clicked }) => sum + clicked, 0),
+    gate.counts,
+    preferenceOf(gate),
+    rewards && {
       estimate: rewards.difference,
       low: rewards.difference - Z * rewards.error,
       high: rewards.difference + Z * rewards.error,
     },
-  };
+  );
 }
 
-/** Return a report as text. */
-export function inWords({ order, cause, nLists, nClicked, preference, rewardDifference: rewards }: Report): string {
-  const of100 = (share: number) => Math.round(100 * share);
-  const parts = [
-    `Lists are in the ${order === "model" ? "model's" : "application's"} order: ${cause}`,
-    `${nLists} lists were recorded, ${nClicked} of them with a click`,
-    preference === null
-      ? "Is the model's order better than the application's: too few to tell"
-      : `Of 100 mixed lists ${of100(preference.estimate)} favour the model's order ` +
-        `(95 % interval ${of100(preference.low)} to ${of100(preference.high)})`,
-  ];
-  if (rewards !== null) {
-    const [estimate, low, high] = [rewards.estimate, rewards.low, rewards.high].map((each) => each.toFixed(3));
-    parts.push(
-      `The model's lists have more reward than the application's by ${estimate} (95 % interval ${low} to ${high})`,
-    );
-  }
-  return `${parts.join(". ")}.`;
+function partsOf({ estimate, low, high }: Interval): number[] {
+  return [estimate, low, high];
 }
 
-function causeOf(gate: Gate): string {
+function orderOfNext(state: RankingState, gate: Gate, isGated: boolean): ListOrder {
+  const { weights, exploration } = state;
+  if (weights === null || (isGated && !weights.some(Boolean))) return { source: "base", shareInterleaved: 0 };
+  const source = isGated ? (sourceBy(state, false, Math.random) as "base" | "model") : "model";
+  if (source === "model" && exploration.kind === "interleaving") return { source, shareInterleaved: 1 };
+  return { source, shareInterleaved: isGated && exploration.kind !== "none" ? shareInterleaved(gate) : 0 };
+}
+
+function causeOf({ modelVersion }: RankingState, gate: Gate, { source }: ListOrder, isGated: boolean): string {
+  if (modelVersion === null) return "there is no model yet";
+  if (!isGated) return "without a gate nothing is compared";
+  if (gate.isOpen && source === "base") return "the model cannot rank these documents, or is empty";
   if (gate.isOpen)
     return `clicks favoured the model's by ${OPENS_ABOVE} standard errors, and have not spoken against it since`;
   if (gate.credits.weight < FEWEST_CREDITS) return `fewer than ${FEWEST_CREDITS} mixed lists say which order is better`;

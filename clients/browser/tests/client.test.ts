@@ -106,6 +106,8 @@ test("a model ranks, and features of another width are shown in the application'
   const client = await joined(0, { gate: false });
   const none = { exploration: { kind: "none" as const } };
   const byModel = client.rank(ROWS, none);
+  assert.match((await client.report()).cause, /^without a gate nothing is compared$/);
+  assert.equal(`${client}`, "<EdgeClient: connected, model 1: lists are in the model's order>");
   assert.deepEqual([byModel.ranking, byModel.source, byModel.modelVersion], [[1, 2, 0], "model", 1]);
   const narrow = client.rank([[1], [2]], none);
   assert.deepEqual([narrow.ranking, narrow.source], [[0, 1], "base"]);
@@ -123,7 +125,12 @@ test("a model's lists wait for the gate, which has judged by the same lists when
   assert.deepEqual([client.gate!.isOpen, client.gate!.counts.base], [false, brought]);
   await client.close();
   const again = await open();
-  await eventually(() => again.gate !== null);
+  await eventually(() => again.gate !== null && again.modelVersion === 1);
+  assert.match(
+    String(await again.report()),
+    /^Lists are in the application's order.*\. 1 lists were recorded, 1 of them/,
+  );
+  assert.match(`${again}`, /^<EdgeClient: .*, model 1: lists are in the application's order>$/);
   assert.deepEqual(again.gate!.counts.base, brought);
 });
 

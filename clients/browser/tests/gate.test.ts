@@ -6,36 +6,20 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import * as gating from "../src/learning/gate.js";
-import { interleavingCredits, NEW_GATE, sourceOfNext, withList, type Gate } from "../src/learning/gate.js";
+import { interleavingCredits, NEW_GATE, sourceOfNext, withList } from "../src/learning/gate.js";
 import { makeSerp, type RankingState } from "../src/serps.js";
 import { DeviceStore } from "../src/store/store.js";
+import { statedGate, toldGate } from "./harness/gates.js";
+import { listOf } from "./harness/lists.js";
 import { vectorsOf } from "./vectors.js";
-
-/** Return a gate in the vectors' form. */
-function told(gate: Gate): any {
-  const mean = (each: gating.FadingMean) => [each.weight, each.weightSquares, each.total, each.squares];
-  const count = (each: gating.ShownCount) => [each.lists, each.clicked, each.reciprocalRanks];
-  const { base, model, interleaved } = gate.counts;
-  return [
-    ...[mean(gate.credits), mean(gate.ofBase), mean(gate.ofModel), count(base), count(model), count(interleaved)],
-    [gating.creditScore(gate), gating.modelScore(gate), gating.shareInterleaved(gate), Number(gate.isOpen)],
-  ].flat();
-}
-
-function stated(gate: any): number[] {
-  const { credits, of_base, of_model, counts } = gate;
-  const { base, model, interleaved } = counts;
-  const scores = [gate.credit_score, gate.model_score, gate.share_interleaved, Number(gate.is_open)];
-  return [credits, of_base, of_model, base, model, interleaved, scores].flatMap((each) => Object.values<number>(each));
-}
 
 test("after each list the gate is what Python's is", () => {
   let gate = NEW_GATE;
   vectorsOf("gate").forEach((list: any, i: number) => {
     const credits = list.by_model && interleavingCredits(list.by_model, list.base, list.model);
     assert.deepEqual(credits, list.to_credit, `credits of list ${i}`);
-    gate = withList(gate, list.source, list.clicks, credits);
-    const [mine, python] = [told(gate), stated(list.gate)];
+    gate = withList(gate, { source: list.source, toCredit: credits }, list.clicks);
+    const [mine, python] = [toldGate(gate), statedGate(list.gate)];
     assert.equal(mine.length, python.length);
     python.forEach((number, n) => assert.ok(Math.abs(mine[n] - number) <= 1e-6, `list ${i}: ${mine} is not ${python}`));
   });
@@ -97,23 +81,19 @@ test("an interleaved list says whose credit a click is, also where all lists of 
 });
 
 test("a gate is stored with the list that it judged by, once, whichever tab recorded it", async () => {
-  const limits = { maxInteractions: 10, maxKept: 10 };
+  const limits = { maxInteractions: 10, maxKept: 10, maxRecent: 10 };
   const tabs = await Promise.all([0, 1].map(() => DeviceStore.open("mail", "gated", limits, indexedDB)));
   assert.equal(await tabs[0].gate(), null);
-  const clicks = [false, true];
-  const list = { nFeatures: 1, features: new Float32Array(2), ranking: [0, 1], clicks, baseVersion: null };
-  const record = (tab: DeviceStore, serpId: string) =>
-    tab.addInteraction(
-      { ...list, serpId, reversals: new Float64Array(1), logProbability: 0 },
-      gating.judgementBy("base", clicks, undefined),
-    );
-  await Promise.all(["a", "b", "c", "a"].map((serpId, i) => record(tabs[i % 2], serpId)));
+  const lists = ["a", "b", "c", "d"].map((serpId) => listOf(serpId));
+  for (const list of lists) tabs[0].recent.remember(list);
+  await tabs[0].recent.saved();
+  const record = (serpId: string, i: number) => tabs[i % 2].record(serpId, [1], gating.judgedBy);
+  await Promise.all(["a", "b", "c", "a"].map(record));
   assert.deepEqual((await tabs[1].gate())!.counts.base, { lists: 3, clicked: 3, reciprocalRanks: 1.5 });
   const broken = () => {
     throw new Error("no judgement");
   };
-  const another = { ...list, serpId: "d", reversals: new Float64Array(1), logProbability: 0 };
-  await assert.rejects(tabs[0].addInteraction(another, broken), /Nothing was changed/);
+  await assert.rejects(tabs[0].record("d", [1], broken), /Nothing was changed/);
   assert.equal(await tabs[0].nWaiting(), 3);
   await tabs[0].forget();
   assert.equal(await tabs[1].gate(), null);

@@ -8,17 +8,17 @@ import test from "node:test";
 import { packVector } from "../src/protocol/fields.js";
 import type { UnlearningRound } from "../src/protocol/messages.js";
 import { DeviceStore } from "../src/store/store.js";
-import { Relearning, USUAL_LIMITS, type UnlearningLimits } from "../src/training/relearning.js";
+import { Relearning } from "../src/training/relearning.js";
+import { USUAL_LIMITS, type UnlearningLimits } from "../src/training/unlearning_limits.js";
+import { clickedFirst, listOf } from "./harness/lists.js";
 
 let nStores = 0;
 let causes: unknown[] = [];
 
 async function storeOf(nKept: number): Promise<DeviceStore> {
-  const store = await DeviceStore.open("mail", `d-${++nStores}`, { maxInteractions: 100, maxKept: 50 }, indexedDB);
-  const features = Float32Array.from([1, 0, 0, 1]);
-  const shown = { ranking: [1, 0], clicks: [true, false], reversals: new Float64Array([0.5]), logProbability: -0.7 };
-  for (let i = 0; i < nKept; i++)
-    await store.addInteraction({ serpId: `${i}`, nFeatures: 2, features, ...shown, baseVersion: null });
+  const limits = { maxInteractions: 100, maxKept: 50, maxRecent: 10 };
+  const store = await DeviceStore.open("mail", `d-${++nStores}`, limits, indexedDB);
+  for (let i = 0; i < nKept; i++) await clickedFirst(store, listOf(`${i}`));
   await store.settle(0);
   const update = { updateId: "a".repeat(32), round: 1, after: 0, through: nKept, payload: new Uint8Array(1) };
   await store.putUpdate(update, await store.waitingIds(100));

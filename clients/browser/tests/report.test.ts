@@ -1,42 +1,54 @@
-// A report says whether the model's order is better, with Python's intervals, or that there is too little to tell.
+// A report says whether the model's order is better, with Python's intervals and text, or that there are too few lists.
 
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { NEW_GATE, withList, type Gate } from "../src/learning/gate.js";
-import { inWords, reportOf } from "../src/report.js";
+import type { FadingMean, Gate } from "../src/learning/gate.js";
+import { reportOf, type Interval } from "../src/report.js";
+import type { RankingState } from "../src/serps.js";
+import { vectorsOf } from "./vectors.js";
 
-function ofCredits(...signs: number[]): Gate {
-  return signs.reduce((gate: Gate, sign) => withList(gate, "interleaved", [true, false], [sign, sign]), NEW_GATE);
+function gateOf({ is_open, credits, of_base, of_model, counts }: any): Gate {
+  const mean = ({ weight, weight_squares, total, squares }: any): FadingMean => {
+    return { weight, weightSquares: weight_squares, total, squares };
+  };
+  const count = ({ lists, clicked, reciprocal_ranks }: any) => ({ lists, clicked, reciprocalRanks: reciprocal_ranks });
+  const { base, model, interleaved } = counts;
+  return {
+    isOpen: is_open,
+    ...{ credits: mean(credits), ofBase: mean(of_base), ofModel: mean(of_model) },
+    counts: { base: count(base), model: count(model), interleaved: count(interleaved) },
+  };
 }
 
-function near(actual: number, expected: number): void {
-  assert.ok(Math.abs(actual - expected) < 1e-3, `${actual} is not ${expected}`);
+function near(actual: Interval | null, expected: readonly number[] | null): void {
+  if (actual === null || expected === null) return assert.equal(actual, expected);
+  const parts = [actual.estimate, actual.low, actual.high];
+  parts.forEach((part, i) => assert.ok(Math.abs(part - expected[i]) < 1e-6, `${parts} is not ${expected}`));
 }
 
-test("few lists are too few to tell, and a page without a model says so", () => {
-  const report = reportOf({ gate: ofCredits(1, 1, 1, 1), modelVersion: 3 });
-  assert.deepEqual([report.order, report.nLists, report.nClicked], ["base", 4, 4]);
-  assert.deepEqual([report.preference, report.rewardDifference], [null, null]);
-  assert.match(inWords(report), /^Lists are in the application's order: fewer than 10 mixed .*: too few to tell\.$/);
-  assert.equal(reportOf({ gate: null, modelVersion: null }).cause, "there is no model yet");
+const STATE = { serpLength: 10, isForgotten: false, hasOtherFeatures: false };
+
+test("a report has the numbers and the text of a Python device in the same state", () => {
+  for (const vector of vectorsOf("reports")) {
+    const state: RankingState = {
+      ...{ ...STATE, exploration: vector.exploration, modelVersion: vector.model_version },
+      weights: vector.weights && Float64Array.from(vector.weights),
+      gate: gateOf(vector.gate),
+    };
+    const report = reportOf(state, vector.is_gated);
+    assert.equal(String(report), vector.text);
+    assert.deepEqual([report.order.source, report.nLists, report.nClicked], vector.says);
+    near(report.preference, vector.preference);
+    near(report.rewardDifference, vector.reward_difference);
+    assert.equal(report.shown, state.gate!.counts);
+  }
 });
 
-test("mixed lists say which order is better, and how sure that is", () => {
-  const report = reportOf({ gate: ofCredits(...Array(30).fill(1)), modelVersion: 3 });
-  assert.equal(report.order, "model");
-  near(report.preference!.estimate, 1);
-  near(report.preference!.low, 0.8857); // as in tests/edge_client/test_report.py
-  near(report.preference!.high, 1);
-  assert.match(inWords(report), /Of 100 mixed lists 100 favour the model's order \(95 % interval 89 to 100\)\.$/);
-});
-
-test("rewards of both orders are compared", () => {
-  const mean = (n: number, total: number) => ({ weight: n, weightSquares: n, total, squares: total });
-  const gate = { ...NEW_GATE, isOpen: true, ofBase: mean(100, 50), ofModel: mean(10, 8) };
-  const { estimate, low, high } = reportOf({ gate, modelVersion: 3 }).rewardDifference!;
-  const half = 1.96 * Math.sqrt(0.25 / 100 + 0.25 / 10);
-  near(estimate, 0.3);
-  near(low, 0.3 - half);
-  near(high, 0.3 + half);
+test("a device that has recorded nothing says so", () => {
+  const report = reportOf(
+    { ...STATE, exploration: { kind: "none" }, weights: null, modelVersion: null, gate: null },
+    true,
+  );
+  assert.deepEqual([report.order.source, report.cause, report.nLists], ["base", "there is no model yet", 0]);
 });

@@ -55,7 +55,7 @@ test("a page shows its own order, takes part once it is enrolled, and records wh
   const { takePart, search, opened } = await compiled(folder);
 
   const alone = search("tea");
-  assert.deepEqual([alone.results, alone.serp], [["tea", "green tea", "teapot"], null]);
+  assert.deepEqual([alone.results, alone.serpId], [["tea", "green tea", "teapot"], null]);
   await opened(alone, [1]);
 
   context.mock.method(globalThis, "fetch", async () => new Response(null, { status: 404 }));

@@ -8,22 +8,18 @@ import test from "node:test";
 import { DataError } from "../src/errors.js";
 import { keptKey, deviceKey } from "../src/keys.js";
 import type { PendingUpdate } from "../src/store/bounds.js";
-import { DeviceStore, type Limits, type Recorded } from "../src/store/store.js";
+import { DeviceStore, type Limits } from "../src/store/store.js";
+import { clickedFirst, listOf } from "./harness/lists.js";
 
 let nStores = 0;
 
 function opened(limits: Partial<Limits> = {}, name = `device-${++nStores}`, schemaHash = ""): Promise<DeviceStore> {
-  return DeviceStore.open("mail", name, { maxInteractions: 100, maxKept: 10, ...limits }, indexedDB, schemaHash);
-}
-
-function listOf(serpId: string): Recorded {
-  const features = Float32Array.from([1, 0, 0, 1]);
-  const shown = { ranking: [1, 0], clicks: [true, false], reversals: new Float64Array([0.5]), logProbability: -0.7 };
-  return { serpId, nFeatures: 2, features, ...shown, baseVersion: null };
+  const all = { maxInteractions: 100, maxKept: 10, maxRecent: 10, ...limits };
+  return DeviceStore.open("mail", name, all, indexedDB, schemaHash);
 }
 
 async function recorded(store: DeviceStore, n: number, from = 1): Promise<void> {
-  for (let i = from; i < from + n; i++) await store.addInteraction(listOf(`serp-${i}`));
+  for (let i = from; i < from + n; i++) await clickedFirst(store, listOf(`serp-${i}`));
 }
 
 function updateOf(after: number, through: number, updateId = "a".repeat(32)): PendingUpdate {
@@ -32,17 +28,20 @@ function updateOf(after: number, through: number, updateId = "a".repeat(32)): Pe
 
 test("an interaction comes back as it was, and the same list is stored once", async () => {
   const store = await opened();
-  assert.equal(await store.addInteraction(listOf("a")), 1);
-  assert.equal(await store.addInteraction(listOf("a")), null);
-  assert.equal(await store.addInteraction(listOf("b")), 2);
-  assert.deepEqual(await store.interactions([1]), [{ ...listOf("a"), id: 1, schemaHash: "" }]);
+  assert.equal(await clickedFirst(store, listOf("a")), 1);
+  assert.equal(await clickedFirst(store, listOf("a")), null);
+  assert.equal(await clickedFirst(store, listOf("b")), 2);
+  const { serpId, ranking, reversals, logProbability, features } = listOf("a");
+  const list = { serpId, ranking, reversals, logProbability, features: features.values, nFeatures: 2 };
+  const recorded = { clicks: [true, false], baseVersion: null, id: 1, schemaHash: "" };
+  assert.deepEqual(await store.interactions([1]), [{ ...list, ...recorded }]);
   assert.deepEqual(await store.waitingIds(10), [1, 2]);
 });
 
 test("tabs that record at once never give a number twice", async () => {
   const tabs = [await opened({}, "shared"), await opened({}, "shared")];
   const lists = Array.from({ length: 20 }, (_, i) => listOf(`serp-${i}`));
-  const ids = await Promise.all(lists.map((list, i) => tabs[i % 2].addInteraction(list)));
+  const ids = await Promise.all(lists.map((list, i) => clickedFirst(tabs[i % 2], list)));
   assert.deepEqual(
     ids.map(Number).sort((a, b) => a - b),
     lists.map((_, i) => i + 1),
@@ -96,7 +95,7 @@ test("what a new store has recorded is numbered above the watermark that the fed
   await recorded(store, 2);
   await store.settle(40);
   assert.deepEqual(await store.waitingIds(10), [41, 42]);
-  assert.equal(await store.addInteraction(listOf("another")), 43);
+  assert.equal(await clickedFirst(store, listOf("another")), 43);
   const [first] = await store.interactions([41]);
   assert.equal(first.serpId, "serp-1");
 });
@@ -106,7 +105,7 @@ test("a watermark that no device can have reached is not believed, and what was 
   await assert.rejects(store.settle(2 ** 47 + 1), DataError);
   assert.equal((await store.bounds()).watermark, null);
   await store.settle(2 ** 47);
-  const id = await store.addInteraction(listOf("one"));
+  const id = await clickedFirst(store, listOf("one"));
   await store.settle(id!);
   await assert.rejects(store.settle(2 ** 48), DataError);
   assert.equal((await store.bounds()).watermark, id);
@@ -117,7 +116,7 @@ test("a store that is behind the watermark goes on above it", async () => {
   await store.settle(0);
   await recorded(store, 2);
   await store.settle(9);
-  assert.equal(await store.addInteraction(listOf("another")), 10);
+  assert.equal(await clickedFirst(store, listOf("another")), 10);
 });
 
 test("an update that is not of what waits from the watermark on is not stored", async () => {
@@ -179,7 +178,7 @@ test("who was forgotten leaves a watermark and nothing else, and records nothing
   await store.forget();
   assert.ok(await store.isForgotten());
   assert.equal(await store.newestSession(), 0n);
-  assert.equal(await store.addInteraction(listOf("new")), null);
+  assert.equal(await clickedFirst(store, listOf("new")), null);
   assert.equal(await store.nWaiting(), 0);
   store.close();
   assert.ok(await (await opened({}, "forgettable")).isForgotten());

@@ -57,6 +57,27 @@ test("one tab is connected, all of them record, and a click in any of them count
   await eventually(() => second.state.countedThrough === 2);
 });
 
+test("the id of a list is enough in another tab and after a reload, and its clicks add up in one update", async () => {
+  const [first, second] = await openTwo("reloading");
+  const { serpId } = first.rank(ROWS);
+  await first.recordClicks(serpId, []);
+  await second.recordClicks(serpId, [1]);
+  await second.recordClicks(second.rank(ROWS).serpId, [0]);
+  const update = await federation.hear("update");
+  assert.deepEqual([update.fields.through, update.fields.n_interactions], [3, 2]);
+  await assert.rejects(first.recordClicks(serpId, [0]), /in an update already/);
+  const later = second.rank(ROWS).serpId;
+  await Promise.all([first.close(), second.close()]);
+  const credentials = await federation.enrol("reloading", fromHex((await deviceKey()).publicKey));
+  const options = { credentials, broker: broker.webSocket, log: () => undefined };
+  const reloaded = await EdgeClient.open({ ...options, nFeatures: 2 });
+  tabs.push(reloaded);
+  await reloaded.recordClicks(later, [1]);
+  await assert.rejects(reloaded.recordClicks("unknown", [1]), /no list unknown is known/);
+  assert.throws(() => reloaded.rank([[1], [2]]), /1 columns, but this application set nFeatures=2/);
+  await eventually(() => reloaded.state.nWaiting === 1);
+});
+
 test("when the tab that leads is closed another one leads, with what all of them have recorded", async () => {
   const [first, second] = await openTwo("inherited");
   await second.recordClicks(second.rank(ROWS), [1]);

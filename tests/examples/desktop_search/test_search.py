@@ -15,6 +15,7 @@ from folder import Folder
 from foltr import Ranking, SearchRanker
 from foltr.core.operator.credentials import write_credentials
 from foltr.core.protocol.trainings import PdgdTraining
+from foltr.testing import FakeFederation
 from search import N_SHOWN, Search
 
 TERMINAL = Path(__file__).parents[3] / "examples/desktop_search/terminal.py"
@@ -119,7 +120,7 @@ def test_nothing_found_is_no_error(search):
 def test_the_terminal_finds_opens_and_resets(tmp_path):
     """As somebody types it."""
     write_books(tmp_path / "books")
-    typed = "page\n1\n12\n:off\npage\n:on\n:reset\nqwertz\n\n"
+    typed = "page\n1\n12\n:off\npage\n:on\n:reset\npage\nqwertz\n:report\n\n"
     done = subprocess.run(
         [sys.executable, str(TERMINAL), "--folder", str(tmp_path / "books"), "--home", str(tmp_path / "home")],
         input=typed,
@@ -131,8 +132,26 @@ def test_the_terminal_finds_opens_and_resets(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "21 documents" in done.stdout
-    assert done.stdout.count(" 1 page: Leaves.") == 2
+    assert done.stdout.count(" 1 page: Leaves.") == 3
+    assert "there is no model yet. 1 lists were recorded, 0 of them with a click" in done.stdout
     assert "page.py:1" in done.stdout
+
+
+def test_it_learns_from_what_was_opened(books, tmp_path):
+    """After a round the model ranks what was opened higher, and the report counts the lists."""
+    with FakeFederation(SCHEMA) as federation:
+        write_credentials(tmp_path / "device-1.json", federation.credentials("device-1"))
+        search = Search(books, tmp_path / "home", tmp_path / "device-1.json")
+        for _ in range(5):
+            search_and_open(search)
+        search.finish()
+        assert federation.run_round() == search.ranker.model_version == 1
+        candidates = books.find("page")
+        scores = search.ranker.scores(candidates.features)
+        opened = [one.name for one in candidates.candidates].index(search.find("page")[2].name)
+        assert scores[opened] > scores.mean()
+        assert search.ranker.report().n_clicked == 5
+        search.close()
 
 
 async def test_with_credentials_two_devices_learn_from_each_other(books, tmp_path, monkeypatch):

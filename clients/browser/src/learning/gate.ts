@@ -117,34 +117,67 @@ export function sourceOfNext(gate: Gate, mayInterleave: boolean, random: () => n
   return gate.isOpen ? "model" : "base";
 }
 
+/** What a gate judges a list by: its source, and of an interleaved one whose credit a click is. */
+export interface JudgedList {
+  readonly source: Source;
+  /** See `interleavingCredits`. */
+  readonly toCredit: readonly number[] | undefined;
+}
+
+/** Return the gate after a list, of which some clicks may have been recorded before. */
+export function judgedBy(
+  gate: Gate = NEW_GATE,
+  list: JudgedList,
+  clicks: readonly boolean[],
+  before: { readonly clicks: readonly boolean[]; readonly nth: number | null } | null,
+): Gate {
+  if (before === null || before.nth === null) return withList(gate, list, clicks);
+  return withMoreClicks(gate, list, before.clicks, clicks, gate.counts[list.source].lists - before.nth);
+}
+
 /**
  * Return the gate after one more shown list.
  *
  * An interleaved list gives one credit, to the order whose documents got more clicks.
- *
- * @param toCredit of an interleaved list, see `interleavingCredits`.
  */
-export function withList(
-  gate: Gate,
-  source: Source,
-  clicks: readonly boolean[],
-  toCredit: readonly number[] = [],
-): Gate {
-  const first = clicks.indexOf(true);
-  const reciprocal = first < 0 ? 0 : 1 / (1 + first);
+export function withList(gate: Gate, { source, toCredit }: JudgedList, clicks: readonly boolean[]): Gate {
+  const reward = rewardOf(clicks);
   const { lists, clicked, reciprocalRanks } = gate.counts[source];
   const counted = {
     lists: lists + 1,
-    clicked: clicked + (first < 0 ? 0 : 1),
-    reciprocalRanks: reciprocalRanks + reciprocal,
+    clicked: clicked + (reward > 0 ? 1 : 0),
+    reciprocalRanks: reciprocalRanks + reward,
   };
   gate = { ...gate, counts: { ...gate.counts, [source]: counted } };
-  if (source === "base") return { ...gate, ofBase: withNext(gate.ofBase, reciprocal, BASE_DECAY) };
-  if (source === "model") {
-    return afterListOfModel({ ...gate, ofModel: withNext(gate.ofModel, reciprocal, MODEL_DECAY) });
-  }
-  const credit = Math.sign(toCredit.reduce((sum, each, i) => (clicks[i] ? sum + each : sum), 0));
-  return credit === 0 ? gate : afterCredit({ ...gate, credits: withNext(gate.credits, credit, CREDIT_DECAY) });
+  if (source === "base") return { ...gate, ofBase: withNext(gate.ofBase, reward, BASE_DECAY) };
+  if (source === "model") return afterListOfModel({ ...gate, ofModel: withNext(gate.ofModel, reward, MODEL_DECAY) });
+  return withCredit(gate, creditOf(clicks, toCredit));
+}
+
+/**
+ * Return the gate after more clicks on a list that `withList` has counted.
+ *
+ * The list's reward is corrected. A credit that it has given stays, because the clicks came in that order.
+ *
+ * @param nSince how many lists of its source were counted after it.
+ */
+export function withMoreClicks(
+  gate: Gate,
+  { source, toCredit }: JudgedList,
+  before: readonly boolean[],
+  now: readonly boolean[],
+  nSince: number,
+): Gate {
+  const [from, to] = [rewardOf(before), rewardOf(now)];
+  const { lists, clicked, reciprocalRanks } = gate.counts[source];
+  const nClicked = clicked + (to > 0 && from === 0 ? 1 : 0);
+  // Rounding must not make it more than one for each clicked list.
+  const counted = { lists, clicked: nClicked, reciprocalRanks: Math.min(reciprocalRanks + to - from, nClicked) };
+  gate = { ...gate, counts: { ...gate.counts, [source]: counted } };
+  if (source === "base") return { ...gate, ofBase: replacing(gate.ofBase, from, to, nSince, BASE_DECAY) };
+  if (source === "model")
+    return afterListOfModel({ ...gate, ofModel: replacing(gate.ofModel, from, to, nSince, MODEL_DECAY) });
+  return creditOf(before, toCredit) ? gate : withCredit(gate, creditOf(now, toCredit));
 }
 
 interface Stored {
@@ -162,13 +195,6 @@ export function takesAdvice({ gate, weights }: Stored): boolean {
   return !!weights?.some(Boolean) && (gate === null || gate.isOpen || gate.credits.total >= 0);
 }
 
-/** Return a function from a stored gate to that after one more list. */
-export function judgementBy(
-  ...list: [source: Source, clicks: readonly boolean[], toCredit: readonly number[] | undefined]
-): (before: Gate | undefined) => Gate {
-  return (before = NEW_GATE) => withList(before, ...list);
-}
-
 /**
  * Return which order gets the credit for a click at each position of an interleaved list: 1 the model, -1 the base.
  *
@@ -184,6 +210,21 @@ export function interleavingCredits(
 ): number[] {
   const first = byModel.findIndex((_, i) => base[i] !== model[i]);
   return byModel.map((isModels, i) => (first < 0 || i < first ? 0 : isModels ? 1 : -1));
+}
+
+/** Return the reciprocal rank of the first click; 0 without clicks. */
+function rewardOf(clicks: readonly boolean[]): number {
+  const first = clicks.indexOf(true);
+  return first < 0 ? 0 : 1 / (1 + first);
+}
+
+/** Return 1 if an interleaved list's clicks credit the model, -1 if the base, 0 if neither. */
+function creditOf(clicks: readonly boolean[], toCredit: readonly number[] = []): number {
+  return Math.sign(toCredit.reduce((sum, each, i) => (clicks[i] ? sum + each : sum), 0));
+}
+
+function withCredit(gate: Gate, credit: number): Gate {
+  return credit === 0 ? gate : afterCredit({ ...gate, credits: withNext(gate.credits, credit, CREDIT_DECAY) });
 }
 
 function afterCredit(gate: Gate): Gate {
@@ -205,6 +246,19 @@ function withNext({ weight, weightSquares, total, squares }: FadingMean, number:
     weightSquares: weightSquares * decay * decay + 1,
     total: total * decay + number,
     squares: squares * decay + number * number,
+  };
+}
+
+/** Return the mean with another number in place of one, after which `nSince` more came; unchanged if it is not in it. */
+function replacing(mean: FadingMean, number: number, by: number, nSince: number, decay: number): FadingMean {
+  const weight = decay ** nSince;
+  // With n numbers the weight is (1 - decay**n) / (1 - decay); the number is in it if n > nSince.
+  if (1 - (1 - decay) * mean.weight > (weight * (1 + decay)) / 2) return mean;
+  const { total, squares } = mean;
+  return {
+    ...mean,
+    total: total + weight * (by - number),
+    squares: squares + weight * (by * by - number * number),
   };
 }
 

@@ -2,10 +2,10 @@
 
 import { DataError } from "../errors.js";
 
-const VERSION = 1;
+const VERSION = 2;
 
-/** `meta` has one value for each key, `interactions` the lists with their clicks, by number. */
-type StoreName = "meta" | "interactions";
+/** `meta` has one value for each key, `interactions` recorded lists by number, `lists` the lists shown lately. */
+type StoreName = "meta" | "interactions" | "lists";
 
 /** The rows within one transaction. It ends when no request is pending, so await nothing else in between. */
 export class Rows {
@@ -29,6 +29,10 @@ export class Rows {
 
   get interactions(): IDBObjectStore {
     return this.store("interactions");
+  }
+
+  get lists(): IDBObjectStore {
+    return this.store("lists");
   }
 
   private store(name: StoreName): IDBObjectStore {
@@ -55,13 +59,20 @@ export class Database {
   static async open(name: string, factory: IDBFactory): Promise<Database> {
     try {
       const request = factory.open(name, VERSION);
-      request.onupgradeneeded = () => {
-        request.result.createObjectStore("meta");
-        const interactions = request.result.createObjectStore("interactions", { keyPath: "id" });
-        interactions.createIndex("serpId", "serpId", { unique: true });
-        interactions.createIndex("schema", ["schemaHash", "id"]);
+      request.onupgradeneeded = ({ oldVersion }) => {
+        if (oldVersion < 1) {
+          request.result.createObjectStore("meta");
+          const interactions = request.result.createObjectStore("interactions", { keyPath: "id" });
+          interactions.createIndex("serpId", "serpId", { unique: true });
+          interactions.createIndex("schema", ["schemaHash", "id"]);
+        }
+        const lists = request.result.createObjectStore("lists", { keyPath: "number", autoIncrement: true });
+        lists.createIndex("serpId", "serpId", { unique: true });
+        lists.createIndex("shownAt", "shownAt");
       };
-      return new Database(await done(request as IDBRequest<IDBDatabase>), name);
+      const db = await done(request as IDBRequest<IDBDatabase>);
+      db.onversionchange = () => db.close(); // a tab with a newer version of this client must not wait for this one
+      return new Database(db, name);
     } catch (error) {
       throw new DataError(
         `device store ${name}: ${(error as Error).message}. Does this browser keep data for the page?`,
@@ -86,7 +97,7 @@ export class Database {
   private async run<T>(mode: IDBTransactionMode, body: (rows: Rows) => Promise<T>): Promise<T> {
     try {
       // Otherwise a browser may report success before the data is on disk.
-      const transaction = this.db.transaction(["meta", "interactions"], mode, { durability: "strict" });
+      const transaction = this.db.transaction(["meta", "interactions", "lists"], mode, { durability: "strict" });
       const ended = new Promise<void>((resolve, reject) => {
         transaction.oncomplete = () => resolve();
         transaction.onabort = () => reject(transaction.error ?? new Error("the transaction was aborted"));

@@ -3,9 +3,11 @@
 // Interactions are numbered, and no number is used twice. Their state follows from numbers alone (`bounds`), so the
 // device puts each click into at most one counted update. The federator's database guarantees it.
 
+import type { ForgetState } from "../device_state.js";
 import { DataError } from "../errors.js";
-import type { Gate } from "../learning/gate.js";
+import type { Gate, JudgedList } from "../learning/gate.js";
 import { concat, sameBytes, sha256Of, type Bytes } from "../protocol/fields.js";
+import { clicksOn, type Serp } from "../serps.js";
 import type { KeptPace } from "../visits.js";
 import {
   isChanged,
@@ -16,6 +18,7 @@ import {
   type PendingUpdate,
   type Settlement,
 } from "./bounds.js";
+import { RecentLists, type Clicked, type RecentList } from "./recent_lists.js";
 import { Database, done, type Rows } from "./rows.js";
 
 const SALT_BYTES = 16;
@@ -46,13 +49,17 @@ export interface Limits {
   readonly maxInteractions: number;
   /** Number of counted interactions to keep; the oldest are deleted. */
   readonly maxKept: number;
+  /** Number of shown lists to keep for their clicks. */
+  readonly maxRecent: number;
 }
 
-/** The recorded fields of a list; the store adds the rest. */
-export type Recorded = Omit<Interaction, "id" | "schemaHash" | "relearned">;
-
-/** Progress of a request to be forgotten; see `ForgetResult`. */
-export type ForgetState = "asked" | "sent" | "erasing" | "forgetting" | "forgotten";
+/** Makes the gate after a list from that before (undefined at first). */
+export type Judge = (
+  gate: Gate | undefined,
+  list: JudgedList,
+  clicks: readonly boolean[],
+  before: Clicked | null,
+) => Gate;
 
 /** Number of steps answered on the newest active day, by the device's clock, since the epoch. */
 interface Answered {
@@ -62,12 +69,17 @@ interface Answered {
 
 /** The store of one client, in one database; tabs may open it together. */
 export class DeviceStore {
+  /** The lists shown lately. */
+  readonly recent: RecentLists;
+
   private constructor(
     private readonly database: Database,
     private readonly owner: string,
     private readonly limits: Limits,
     private readonly schemaHash: string,
-  ) {}
+  ) {
+    this.recent = new RecentLists(database, schemaHash, limits.maxRecent);
+  }
 
   /**
    * Open the store of a client.
@@ -93,24 +105,59 @@ export class DeviceStore {
   // --- interactions -----------------------------------------------------------------------------------------------
 
   /**
-   * Store an interaction and return its number. Null if this list is stored already, or the client was forgotten.
+   * Record clicks on a shown list, given as it was made or by its id, and return its interaction's number.
    *
-   * @param judge makes the gate after this list from that before (undefined at first). Both are stored, or neither.
+   * Clicks add up. More of them replace the interaction, under a new number: an update that is being made of the other
+   * is refused by `putUpdate`. Null if they change nothing, or the client was forgotten.
+   *
+   * DataError: the list is not known (`RecentLists.find`), a click is no position of it, or it is in an update already
+   * and has new clicks.
+   *
+   * @param judge of the gate, if there is one. The gate is stored with the list, or neither.
    */
-  addInteraction(interaction: Recorded, judge?: (before: Gate | undefined) => Gate): Promise<number | null> {
-    return this.database.write(async (rows) => {
+  async record(shown: Serp | string, clicked: readonly number[], judge?: Judge): Promise<number | null> {
+    const recorded = await this.database.write(async (rows) => {
       if ((await rows.get("forgotten")) !== undefined) return null;
-      const { interactions } = rows;
-      if ((await done(interactions.index("serpId").getKey(interaction.serpId))) !== undefined) return null;
+      const list = await this.recent.find(rows, shown);
+      const { serp, before } = list;
+      const clicks = clicksOn(serp, clicked).map((isNew, i) => isNew || (before?.clicks[i] ?? false));
+      if (clicks.length === 0 || before?.clicks.join() === clicks.join()) return null;
       const bounds = await boundsIn(rows);
+      const interaction = await this.interactionOf(rows, list, learnedThrough(bounds));
+      if (interaction === null) return null;
       const id = bounds.newest + 1;
-      await done(interactions.add({ ...interaction, id, schemaHash: this.schemaHash }));
+      await done(rows.interactions.add({ ...interaction, clicks, id }));
       await putBounds(rows, { ...bounds, newest: id });
       // When too many wait, the oldest make room.
       await trim(rows, IDBKeyRange.bound(learnedThrough(bounds), id, true), this.limits.maxInteractions);
-      if (judge) await rows.put("gate", judge(await rows.get("gate"))); // the stored gate may be another tab's
-      return id;
+      const gate = judge?.(await rows.get("gate"), serp, clicks, before); // the stored gate may be another tab's
+      if (gate !== undefined) await rows.put("gate", gate);
+      const nth = before?.nth ?? gate?.counts[serp.source].lists ?? null;
+      await this.recent.putRecorded(rows, list, { clicks, nth });
+      return { id, serpId: serp.serpId };
     });
+    if (recorded === null) return null;
+    this.recent.noteRecorded(recorded.serpId, shown);
+    return recorded.id;
+  }
+
+  /** Return a list's interaction, taken out of the store if it was recorded before; null if it has another one. */
+  private async interactionOf(rows: Rows, { serp, before }: RecentList, learned: number): Promise<object | null> {
+    const { serpId, ranking, reversals, logProbability, modelVersion: baseVersion, features } = serp;
+    const stored: Interaction | undefined = await done(rows.interactions.index("serpId").get(serpId));
+    if (before === null) {
+      const { nFeatures, values } = features;
+      const shown = { serpId, ranking, reversals, logProbability, baseVersion, nFeatures, features: values };
+      return stored === undefined ? { ...shown, schemaHash: this.schemaHash } : null;
+    }
+    if (stored === undefined || stored.id <= learned) {
+      throw new DataError(
+        `clicked: list ${serpId.slice(0, 40)} is in an update already, or made room for newer ones: more clicks on it ` +
+          "come too late. Those recorded before stay. Record a list's clicks sooner, or together",
+      );
+    }
+    await done(rows.interactions.delete(stored.id));
+    return stored;
   }
 
   /** Return the gate after all lists so far; null before the first judged list. */
@@ -340,6 +387,7 @@ export class DeviceStore {
     const watermark = await this.markOf(crypto.getRandomValues(new Uint8Array(SALT_BYTES)));
     await this.database.write(async (rows) => {
       await done(rows.interactions.clear());
+      await done(rows.lists.clear());
       // The progress stays: until a receipt comes the request is sent at every start.
       for (const key of await rows.keys()) if (key !== "forget_state") await rows.delete(key);
       await rows.put("forgotten", watermark);

@@ -5,23 +5,12 @@ import { causeOf, type Log } from "../log.js";
 import { toHex, type Fields } from "../protocol/fields.js";
 import { UnlearningUpdate, type UnlearningRound } from "../protocol/messages.js";
 import type { DeviceStore } from "../store/store.js";
+import type { UnlearningLimits } from "./unlearning_limits.js";
 import { linearWeights, whyNotUsable, WorkingModel } from "./working_model.js";
 
 const DAY_MS = 86_400_000;
 /** A client is unlearned by one job, and by a second one if the first covered too little. */
 const JOBS_AN_ERASURE = 2;
-
-/** Limits on unlearning steps, since each answer reveals something of the user's clicks. */
-export interface UnlearningLimits {
-  /** Steps answered per day by the device's clock (UTC); 0 answers none. */
-  readonly stepsADay: number;
-  /** Steps in which a kept interaction may be used in total. */
-  readonly stepsAClick: number;
-  /** A step is not answered if it asks for fewer interactions, or if fewer remain. */
-  readonly fewestInteractions: number;
-}
-
-export const USUAL_LIMITS: UnlearningLimits = { stepsADay: 200, stepsAClick: 50, fewestInteractions: 3 };
 
 export type Answer = Omit<Fields<typeof UnlearningUpdate.shape>, "federation" | "client_id">;
 

@@ -1,4 +1,4 @@
-// A broker for tests, on a port for MQTT and one for MQTT over WebSockets: node broker.js prints both as JSON.
+// A broker for tests, on a port for MQTT and one for MQTT over WebSockets.
 
 import { createServer as createHttpServer } from "node:http";
 import { createServer, type AddressInfo, type Server } from "node:net";
@@ -40,9 +40,4 @@ export async function startBroker(): Promise<Broker> {
 async function portOf(server: Server): Promise<number> {
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   return (server.address() as AddressInfo).port;
-}
-
-if (process.argv[1] === import.meta.filename) {
-  const { mqtt, webSocket } = await startBroker();
-  console.log(JSON.stringify({ mqtt, webSocket }));
 }

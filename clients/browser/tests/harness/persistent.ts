@@ -12,6 +12,7 @@ import { Database, done, type Rows } from "../../src/store/rows.js";
 interface Snapshot {
   readonly meta: [string, unknown][];
   readonly interactions: unknown[];
+  readonly lists: unknown[];
 }
 
 /** Keep the database of one client in a file from its opening on, and return it. */
@@ -33,6 +34,7 @@ function restore(database: Database, snapshot: Snapshot): Promise<void> {
   return database.write(async (rows) => {
     for (const [key, value] of snapshot.meta) await rows.put(key, value);
     for (const interaction of snapshot.interactions) await done(rows.interactions.put(interaction));
+    for (const list of snapshot.lists) await done(rows.lists.put(list));
   });
 }
 
@@ -40,7 +42,11 @@ function snapshotOf(database: Database): Promise<Snapshot> {
   return database.read(async (rows) => {
     const meta: [string, unknown][] = [];
     for (const key of await rows.keys()) meta.push([key, await rows.get(key)]);
-    return { meta, interactions: await done(rows.interactions.getAll()) };
+    return {
+      meta,
+      interactions: await done(rows.interactions.getAll()),
+      lists: await done(rows.lists.getAll()),
+    };
   });
 }
 

@@ -27,6 +27,6 @@ for (let i = 0; i < Number(wanted.get("searches")); i++) {
     [0.5, 0.5],
   ];
   const serp = client.rank(rows);
-  await client.recordClicks(serp, [serp.ranking.indexOf(1)]);
+  await client.recordClicks(serp.serpId, [serp.ranking.indexOf(1)]);
   await tell("recorded", { serp: serp.serpId });
 }

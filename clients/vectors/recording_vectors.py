@@ -1,0 +1,100 @@
+"""Vectors of recording: what a `SearchRanker` keeps of lists and their clicks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from foltr.core.errors import DataError
+from foltr.core.learning.gate import Gate, Source
+from foltr.edge_client.search_ranker import SearchRanker
+from foltr.edge_client.serp import Serp
+from foltr.edge_client.store.bounds import PendingUpdate
+
+N_FEATURES = 2
+_SOURCES = (Source.BASE, Source.INTERLEAVED, Source.MODEL, Source.INTERLEAVED)
+_N_LISTS = 60
+
+
+def recordings(told: Callable[[Gate], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what happens to one device, and what it has afterwards.
+
+    A list is shown, clicks are recorded by an id, an update is made of all that waits, or its receipt comes with a
+    watermark. Refused clicks change nothing.
+
+    Args:
+        told: returns a gate and all that it says.
+    """
+    rng = np.random.default_rng(39)
+    steps: list[dict[str, Any]] = []
+    with SearchRanker(store=":memory:", n_features=N_FEATURES) as ranker:
+        for step in _steps(rng):
+            refused = False
+            try:
+                _take(ranker, step)
+            except DataError:
+                refused = True
+            clicks = [
+                {"id": each.id, "clicks": each.clicks.tolist()} for each in ranker.store.waiting_interactions(100)
+            ]
+            steps.append({**step, "refused": refused, "waiting": clicks, "gate": told(ranker.gate)})
+    return steps
+
+
+def _steps(rng: np.random.Generator) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = [{"watermark": 0}]
+    shown: list[str] = []
+    for number in range(_N_LISTS):
+        serp_id = f"list-{number}"
+        shown.append(serp_id)
+        steps.append({"show": _list(serp_id, number, rng)})
+        # The newest list, and some of those before, in any order, also again.
+        for clicked in (serp_id, *rng.choice(shown, int(rng.integers(0, 4)))):
+            n_clicks = int(rng.integers(0, 3))
+            steps.append({"record": str(clicked), "clicked": rng.choice(4, n_clicks, replace=False).tolist()})
+        if number % 15 == 9:
+            steps.append({"update": True})
+        if number % 15 == 11:
+            steps.append({"watermark": "through"})
+    return [
+        *steps,
+        {"record": f"list-{_N_LISTS - 1}", "clicked": [4]},
+        {"record": "of another device", "clicked": [0]},
+        {"show": {**_list("wide", 0, rng), "n_features": N_FEATURES + 1}},
+        {"record": "wide", "clicked": [0]},
+        {"watermark": 0},
+        {"record": f"list-{_N_LISTS - 1}", "clicked": [0, 1, 2, 3]},
+    ]
+
+
+def _list(serp_id: str, number: int, rng: np.random.Generator) -> dict[str, Any]:
+    source = _SOURCES[number % 4]
+    credit = rng.choice([-1, 0, 1, 1, 1], 4).tolist() if source is Source.INTERLEAVED else None
+    return {"serp_id": serp_id, "source": str(source), "to_credit": credit, "n_features": N_FEATURES}
+
+
+def _take(ranker: SearchRanker, step: dict[str, Any]) -> None:
+    store = ranker.store
+    if "show" in step:
+        shown = step["show"]
+        store.recent.remember(
+            Serp(
+                shown["serp_id"],
+                np.arange(4),
+                1,
+                np.full((4, shown["n_features"]), 0.5, np.float32),
+                np.zeros(3),
+                0.0,
+                source=Source(shown["source"]),
+                to_credit=None if shown["to_credit"] is None else np.array(shown["to_credit"], np.int8),
+            )
+        )
+    elif "record" in step:
+        ranker.record_clicks(step["record"], step["clicked"])
+    elif "update" in step:
+        ids = store.waiting_ids(100)
+        store.put_update(PendingUpdate("u" * 32, 1, store.watermark() or 0, ids[-1], b"-"), ids)
+    else:
+        pending = store.pending_update()
+        through = 0 if pending is None else pending.through
+        store.settle(through if step["watermark"] == "through" else step["watermark"])
