@@ -39,11 +39,17 @@ class Reason(StrEnum):
         "The database does not answer.",
         "foltr doctor --db URL",
     )
-    SCHEMA_DIFFERS = (
-        "schema_differs",
+    SCHEMA_OLDER = (
+        "schema_older",
         Level.DOWN,
-        "The tables are of another version than this program.",
+        "The tables are of an older version than this program.",
         "foltr db upgrade --db URL",
+    )
+    SCHEMA_NEWER = (
+        "schema_newer",
+        Level.DOWN,
+        "The tables are of a newer version than this program: install that version.",
+        "foltr doctor --db URL",
     )
     BROKER_UNREACHABLE = (
         "broker_unreachable",

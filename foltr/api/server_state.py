@@ -89,8 +89,8 @@ class ServerState:
                 return Condition(judge(await self.overview()))
         # The errors themselves name the database's address.
         except SchemaDiffersError as error:
-            step = "Bring the database up to date: foltr db upgrade."
-            return Condition(verdict_without_database(SchemaDiffersError(step)), step, str(error))
+            step = error.next_step
+            return Condition(verdict_without_database(type(error)(step)), step, str(error))
         except SettingsError as error:
             step = "Start the federator of this federation, or name another one with --federation."
             return Condition(Verdict.of([Finding(Reason.FEDERATOR_STOPPED, step)]), step, str(error))

@@ -13,7 +13,7 @@ from foltr.core.protocol.verdicts import Finding, Reason, Verdict
 from foltr.operations.explanations import duration
 from foltr.operations.overview import Overview
 from foltr.operations.situation import Situation
-from foltr.storage.errors import SchemaDiffersError
+from foltr.storage.errors import SchemaNewerError, SchemaOlderError
 
 _MOST_APART_S: Final = 5.0
 # Each device may have a few refusals a minute, such as those of rounds that ended before it was heard.
@@ -48,12 +48,18 @@ def judge(overview: Overview) -> Verdict:
 
 
 def verdict_without_database(error: Exception, address: str = "") -> Verdict:
-    """Return the verdict if the database cannot be read: UnavailableError, or SchemaDiffersError.
+    """Return the verdict if the database cannot be read: UnavailableError, or a SchemaDiffersError.
 
     Args:
         address: of the database; empty for readers who may not know it.
     """
-    reason = Reason.SCHEMA_DIFFERS if isinstance(error, SchemaDiffersError) else Reason.DATABASE_UNREACHABLE
+    match error:
+        case SchemaOlderError():
+            reason = Reason.SCHEMA_OLDER
+        case SchemaNewerError():
+            reason = Reason.SCHEMA_NEWER
+        case _:
+            reason = Reason.DATABASE_UNREACHABLE
     return Verdict.of([Finding(reason, _sentence(str(error)), address)])
 
 
