@@ -22,7 +22,7 @@ from foltr.cli.settings import Settings, load_settings
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.protocol.states import JobState
 from foltr.core.protocol.verdicts import Finding, Level, Verdict, as_row
-from foltr.operations.explanations import duration
+from foltr.operations.explanations import dated_ahead, duration
 from foltr.operations.overview import Activity, Effectiveness, Overview, read_overview
 from foltr.operations.situation import ReceivedStatus, Situation
 from foltr.operations.verdict import judge, verdict_without_database
@@ -277,7 +277,7 @@ def _votes(overview: Overview) -> Iterator[tuple[str, str]]:
 
 def federator_in_words(situation: Situation) -> str:
     """Say whether the federator runs, and by which source."""
-    stored = "nothing was ever stored"
+    stored = "nothing was ever stored" if situation.dated_until is None else ""
     if situation.last_activity is not None:
         stored = f"last stored {duration(situation.silence_s)} ago"
     match situation.broker:
@@ -293,7 +293,7 @@ def federator_in_words(situation: Situation) -> str:
             says = _by_the_database(situation)
     if situation.broker != "there" and situation.federator == "stopped" and not situation.is_over:
         says += f"; {len(situation.connected)} devices wait for it" if situation.connected else ""
-    return "; ".join(filter(None, (says, situation.led_by, stored)))
+    return "; ".join(filter(None, (says, situation.led_by, stored, dated_ahead(situation).rstrip("."))))
 
 
 def _by_the_database(situation: Situation) -> str:

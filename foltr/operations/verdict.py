@@ -10,12 +10,11 @@ from typing import Final
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.states import JobState, RoundState
 from foltr.core.protocol.verdicts import Finding, Reason, Verdict
-from foltr.operations.explanations import duration
+from foltr.operations.explanations import dated_ahead, duration
 from foltr.operations.overview import Overview
-from foltr.operations.situation import Situation
+from foltr.operations.situation import MOST_APART, Situation
 from foltr.storage.errors import SchemaNewerError, SchemaOlderError
 
-_MOST_APART_S: Final = 5.0
 # Each device may have a few refusals a minute, such as those of rounds that ended before it was heard.
 MANY_REFUSALS: Final = 200
 _MANY_FROM_EACH: Final = 10
@@ -69,10 +68,11 @@ def _federator(situation: Situation) -> Iterator[Finding]:
     if situation.lease is not None and situation.lease.is_in_future:
         pass  # by this clock nobody can tell whether it leads; `_clocks` says so
     elif situation.federator == "stopped":
-        if situation.last_activity is None:
-            detail = "It has never run."
-        else:
+        if situation.last_activity is not None:
             detail = f"Nothing was stored for {duration(situation.silence_s)}."
+        else:
+            detail = "It has never run." if situation.dated_until is None else ""
+        detail = " ".join(filter(None, (detail, dated_ahead(situation))))
         if situation.connected:
             detail += f" {len(situation.connected)} devices wait for it."
         yield Finding(Reason.FEDERATOR_STOPPED, detail, holder, situation.last_activity)
@@ -93,7 +93,7 @@ def _clocks(situation: Situation) -> Iterator[Finding]:
     if lease is None:
         return
     ahead_s = (situation.at - lease.read_at).total_seconds()
-    if abs(ahead_s) > _MOST_APART_S:
+    if abs(ahead_s) > MOST_APART.total_seconds():
         how = "ahead of" if ahead_s > 0 else "behind"
         yield Finding(
             Reason.CLOCK_DIFFERS, f"It is {duration(abs(ahead_s))} {how} the database's.", "the clock of this machine"

@@ -80,6 +80,18 @@ async def test_the_two_clocks_are_read_at_one_moment(made, monkeypatch):
     assert noted[noted.index("find_lease") + 1] == "now", noted
 
 
+async def test_what_a_clock_that_was_ahead_has_stored_is_no_activity(made):
+    """It stays in the future for an hour, and a federator that died meanwhile must not look alive."""
+    before = (await read_overview(made, "mail")).situation
+    epoch = await claim_federation(made, "mail", 1.0)
+    ahead = before.at + timedelta(hours=1)
+    await commit_batch(made, "mail", epoch, Batch(events=[NewEvent(ahead, "intake_full")]))
+    after = (await read_overview(made, "mail")).situation
+    assert (before.dated_until, after.dated_until) == (None, ahead)
+    assert after.last_activity == before.last_activity
+    assert after.silence_s >= before.silence_s > 0
+
+
 async def test_what_was_refused_lately_is_counted_by_reason(made):
     """Within the hour; what is there already was not refused, and an event without a code goes by its kind."""
     at = (await read_overview(made, "mail")).as_of
