@@ -133,6 +133,7 @@ class Overview:
         refused_senders: whose messages were refused within five minutes, the most first.
         revoked: clients revoked within the hour.
         lately: events within the hour that a verdict looks at; federators' starts within five minutes.
+        values: what the reader types for the placeholders of commands (`foltr.core.protocol.verdicts.Finding.command`).
         n_failed_in_a_row: of the newest ended rounds, those without a model since the last one with a model.
         job: the open unlearning job, else the newest; None if there has never been one.
         held_reset: a job that waits for the operator's order.
@@ -163,6 +164,7 @@ class Overview:
     revoked: list[RevokedClient] = field(default_factory=list)
     lately: Mapping[EventKind, LatelyHappened] = field(default_factory=dict)
     n_failed_in_a_row: int = 0
+    values: Mapping[str, str] = field(default_factory=dict)
 
     def with_received(self, heard: ReceivedStatus | None) -> "Overview":
         """Judge again with the broker's answer about the federator, if it was asked."""

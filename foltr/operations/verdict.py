@@ -3,7 +3,7 @@
 `foltr status`, the HTTP API, its page and its metrics show the same one. Pure functions, without I/O.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -26,30 +26,33 @@ _SHOWN_NAMES: Final = 5
 
 def judge(overview: Overview) -> Verdict:
     """Return the verdict on a federation whose database answers."""
+    return Verdict.of(_findings(overview), overview.values)
+
+
+def _findings(overview: Overview) -> list[Finding]:
     situation = overview.situation
     if situation.is_over:
-        return Verdict.of([*_erasures(overview), *_clocks(situation)])
+        return [*_erasures(overview), *_clocks(situation)]
     # Without a leader they are of a process that waits for its broker, to lead (`foltr.federator.leading.keeper`).
     is_current = situation.is_led or bool(situation.standbys)
-    return Verdict.of(
-        [
-            *(overview.found_by_leader if is_current else ()),
-            *_federator(situation),
-            *_clocks(situation),
-            *_policy(situation),
-            *_leaders(overview),
-            *_rounds(overview),
-            *_devices(overview),
-            *_models(overview),
-            *_erasures(overview),
-        ]
-    )
+    return [
+        *(overview.found_by_leader if is_current else ()),
+        *_federator(situation),
+        *_clocks(situation),
+        *_policy(situation),
+        *_leaders(overview),
+        *_rounds(overview),
+        *_devices(overview),
+        *_models(overview),
+        *_erasures(overview),
+    ]
 
 
-def verdict_without_database(error: Exception, address: str = "") -> Verdict:
+def verdict_without_database(error: Exception, values: Mapping[str, str], address: str = "") -> Verdict:
     """Return the verdict if the database cannot be read: UnavailableError, or a SchemaDiffersError.
 
     Args:
+        values: for the command (`Finding.command`).
         address: of the database; empty for readers who may not know it.
     """
     match error:
@@ -59,7 +62,7 @@ def verdict_without_database(error: Exception, address: str = "") -> Verdict:
             reason = Reason.SCHEMA_NEWER
         case _:
             reason = Reason.DATABASE_UNREACHABLE
-    return Verdict.of([Finding(reason, _sentence(str(error)), address)])
+    return Verdict.of([Finding(reason, _sentence(str(error)), address)], values)
 
 
 def _federator(situation: Situation) -> Iterator[Finding]:

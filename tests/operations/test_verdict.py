@@ -9,7 +9,7 @@ from support.overviews import CALM, NOW, OPENED, ROUND, overview
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.states import JobState, RoundState, Strategy
-from foltr.core.protocol.verdicts import Finding, Level, Reason, Verdict, as_row
+from foltr.core.protocol.verdicts import Finding, Level, Reason, Verdict, as_rows
 from foltr.operations.situation import ReceivedStatus
 from foltr.operations.verdict import MANY_REFUSALS, judge, verdict_without_database
 from foltr.storage.activity_records import (
@@ -128,15 +128,27 @@ def test_without_a_database_it_is_down():
         (SchemaOlderError("revision 0001"), Reason.SCHEMA_OLDER),
         (SchemaNewerError("revision 9999"), Reason.SCHEMA_NEWER),
     ):
-        verdict = verdict_without_database(error, "postgresql://north:5432/foltr")
+        verdict = verdict_without_database(error, {}, "postgresql://north:5432/foltr")
         assert verdict.level is Level.DOWN
         assert [(each.reason, each.culprit) for each in verdict.findings] == [(reason, "postgresql://north:5432/foltr")]
+
+
+def test_commands_have_the_values_that_are_known():
+    """Those of a reader, and the culprit; a placeholder stays if nobody knows better."""
+    refused = Finding(Reason.MESSAGES_REFUSED, "", "mallory")
+    away = Finding(Reason.BROKER_UNREACHABLE, "", "mqtt://north:1883")
+    assert refused.command({"URL": "sqlite:///a.sqlite"}) == "foltr device show mallory --db sqlite:///a.sqlite"
+    assert refused.command() == "foltr device show mallory --db URL"
+    assert Finding(Reason.KEY_MISSING, "").command() == "foltr erasure request CLIENT"
+    assert away.command({"URL": "x", "FILE": "operator.json"}) == "foltr doctor --credentials operator.json"
+    known = overview(replace(CALM, lease=replace(LED, left_s=3603.0)), values={"FILE": "a"}, n_failed_in_a_row=3)
+    assert judge(known).values == {"FILE": "a"}
 
 
 def test_each_reason_has_a_level_a_command_and_a_place_in_the_runbook():
     """None is ok: then it would be no reason."""
     for reason in Reason:
-        row = as_row(Finding(reason, ""))
+        (row,) = as_rows(Verdict.of([Finding(reason, "")]))
         assert row["level"] in {"degraded", "down"}
         assert row["sentence"].endswith(".")
         assert row["command"]

@@ -103,7 +103,7 @@ def test_what_is_not_there_is_said(tmp_path):
     (tmp_path / "old.sqlite").touch()
     old = json.loads(foltr("status", "--db", f"sqlite:///{tmp_path / 'old.sqlite'}", "--json", code=3).stdout)
     assert [(each["reason"], each["command"]) for each in old["verdict"]["findings"]] == [
-        ("schema_older", "foltr db upgrade --db URL")
+        ("schema_older", f"foltr db upgrade --db sqlite:///{tmp_path / 'old.sqlite'}")
     ]
     with sqlite3.connect(tmp_path / "empty.sqlite") as newer:
         newer.execute("UPDATE alembic_version SET version_num = '9999'")
