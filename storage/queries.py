@@ -243,7 +243,7 @@ async def last_activity(db: Database, name: str, now: datetime) -> tuple[datetim
         now: later times are in the future.
 
     Returns:
-        The newest time up to ``now``, and the newest of all; None if there is none.
+        The newest time up to ``now``, and the newest of all; None without any.
     """
     newest_rounds = (
         select(rounds.c.opened_at, rounds.c.closed_at)

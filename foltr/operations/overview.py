@@ -29,6 +29,7 @@ from foltr.storage.activity import (
     recent_rounds,
     refused_senders,
     revoked_since,
+    unanswered_log_difference,
 )
 from foltr.storage.activity_records import (
     ErasureCounts,
@@ -59,7 +60,6 @@ _NEWEST_EVENTS = 5000
 _REWARDED_BEFORE = 20
 _LATELY = timedelta(minutes=5)
 _MOST_REVOKED = 20
-_JUDGED = (EventKind.MODEL_ROLLED_BACK, EventKind.AUDIT_LOG_DIFFERS)
 # Another model is in service in place of the round's base.
 _ON_PURPOSE = (AbandonReason.UNLEARNED, AbandonReason.MODEL_ROLLED_BACK)
 
@@ -133,6 +133,7 @@ class Overview:
         refused_senders: whose messages were refused within five minutes, the most first.
         revoked: clients revoked within the hour.
         lately: events within the hour that a verdict looks at; federators' starts within five minutes.
+        log_differs: the newest report that the audit log lacks published entries, until the operator orders an erasure.
         values: what the reader types for the placeholders of commands (`foltr.core.protocol.verdicts.Finding.command`).
         n_failed_in_a_row: of the newest ended rounds, those without a model since the last one with a model.
         job: the open unlearning job, else the newest; None if there has never been one.
@@ -164,6 +165,7 @@ class Overview:
     revoked: list[RevokedClient] = field(default_factory=list)
     lately: Mapping[EventKind, LatelyHappened] = field(default_factory=dict)
     n_failed_in_a_row: int = 0
+    log_differs: LatelyHappened | None = None
     values: Mapping[str, str] = field(default_factory=dict)
 
     def with_received(self, heard: ReceivedStatus | None) -> "Overview":
@@ -214,9 +216,10 @@ async def _read(database: Database, name: str) -> Overview:
         found_by_leader=await load_findings(database, name),
         refused_senders=await refused_senders(database, name, at - _LATELY, _NEWEST_EVENTS),
         revoked=await revoked_since(database, name, at - WINDOW, _MOST_REVOKED),
-        lately=await happened_lately(database, name, _JUDGED, at - WINDOW, _NEWEST_EVENTS)
+        lately=await happened_lately(database, name, [EventKind.MODEL_ROLLED_BACK], at - WINDOW, _NEWEST_EVENTS)
         | await happened_lately(database, name, [EventKind.FEDERATOR_STARTED], at - _LATELY, _NEWEST_EVENTS),
         n_failed_in_a_row=count_failed(recent),
+        log_differs=await unanswered_log_difference(database, name),
     )
 
 

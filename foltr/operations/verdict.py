@@ -169,8 +169,7 @@ def _models(overview: Overview) -> Iterator[Finding]:
     rolled_back = overview.lately.get(EventKind.MODEL_ROLLED_BACK)
     if rolled_back is not None:
         yield Finding(Reason.MODEL_ROLLED_BACK, _sentence(rolled_back.detail), since=rolled_back.at)
-    differs = overview.lately.get(EventKind.AUDIT_LOG_DIFFERS)
-    if differs is not None:
+    if (differs := overview.log_differs) is not None:
         yield Finding(Reason.AUDIT_LOG_DIFFERS, _sentence(differs.detail), since=differs.at)
     model = overview.model
     if model is not None and model.tainted_at is not None:
