@@ -9,7 +9,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Subquery, and_, case, exists, func, literal, select
+from sqlalchemy import Select, Subquery, and_, case, exists, func, literal, select
 
 from foltr.core.erasure.states import UNTIL_ERASED, ErasureState
 from foltr.core.protocol.events import EventKind
@@ -149,20 +149,20 @@ async def unanswered_log_difference(db: Database, name: str) -> LatelyHappened |
 
     The order answers it even if nobody of this name is left to forget.
     """
-    # Such an event names no client, as of `foltr.storage.queries.started_at`.
-    reported = (
-        select(literal(1).label("n"), events.c.at, events.c.detail)
-        .where(events.c.federation == name, events.c.client.is_(None), events.c.kind == EventKind.AUDIT_LOG_DIFFERS)
-        .order_by(events.c.id.desc())
-        .limit(1)
-    )
-    newest = await db.fetch_one(LatelyHappened, reported)
+    newest = await db.fetch_one(LatelyHappened, _reported(name, EventKind.AUDIT_LOG_DIFFERS))
     if newest is None:
         return None
     answers = orders.c.federation == name, orders.c.kind.in_(_FORGETTING), orders.c.at >= newest.at
     async with db.reading() as connection:
         is_answered = await connection.scalar(select(exists().where(*answers)))
     return None if is_answered else newest
+
+
+async def older_database(db: Database, name: str) -> LatelyHappened | None:
+    """Find the newest report that a later round was announced than the database had; None once rounds passed it."""
+    newest_round = select(func.max(rounds.c.number)).where(rounds.c.federation == name).scalar_subquery()
+    reported = _reported(name, EventKind.DATABASE_OLDER)
+    return await db.fetch_one(LatelyHappened, reported.where(events.c.round >= newest_round))
 
 
 async def revoked_since(db: Database, name: str, since: datetime, limit: int) -> list[RevokedClient]:
@@ -215,6 +215,13 @@ async def count_erasures(db: Database, name: str) -> ErasureCounts:
         n_overdue=int(n_overdue),
         oldest_at=oldest_at,
     )
+
+
+def _reported(name: str, kind: EventKind) -> Select[tuple[int, datetime, str]]:
+    """The newest event of a kind that names no client, however old (`foltr.storage.queries.started_at`)."""
+    of_kind = events.c.federation == name, events.c.client.is_(None), events.c.kind == kind
+    found = select(literal(1).label("n"), events.c.at, events.c.detail).where(*of_kind)
+    return found.order_by(events.c.id.desc()).limit(1)
 
 
 def _newest_events(most: int) -> Subquery:

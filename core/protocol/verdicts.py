@@ -87,6 +87,12 @@ class Reason(StrEnum):
         "foltr doctor --credentials FILE",
     )
     POLICY_EXPIRES = "policy_expires", Level.DEGRADED, "The privacy policy ends soon.", "foltr policy new"
+    DATABASE_OLDER = (
+        "database_older",
+        Level.DEGRADED,
+        "The database is older than what was announced: it was restored or swapped.",
+        "foltr rounds list --db URL",
+    )
     KEY_MISSING = (
         "key_missing",
         Level.DEGRADED,

@@ -134,7 +134,10 @@ def _leaders(overview: Overview) -> Iterator[Finding]:
 def _rounds(overview: Overview) -> Iterator[Finding]:
     row, members = overview.situation.round, overview.members
     if overview.n_failed_in_a_row >= _FAILED_ROUNDS:
-        yield Finding(Reason.ROUNDS_FAIL, f"{overview.n_failed_in_a_row} in a row have failed.")
+        detail = f"{overview.n_failed_in_a_row} in a row have failed."
+        if overview.n_empty_in_a_row >= _FAILED_ROUNDS and members.n_online:
+            detail += f" {members.n_online} devices are online and sent nothing: do they refuse the federator?"
+        yield Finding(Reason.ROUNDS_FAIL, detail)
     if row is None or row.state is not RoundState.COLLECTING or row.period_s is not None:
         return
     if members.n_online < row.min_clients:
@@ -169,6 +172,8 @@ def _models(overview: Overview) -> Iterator[Finding]:
     rolled_back = overview.lately.get(EventKind.MODEL_ROLLED_BACK)
     if rolled_back is not None:
         yield Finding(Reason.MODEL_ROLLED_BACK, _sentence(rolled_back.detail), since=rolled_back.at)
+    if (older := overview.database_older) is not None:
+        yield Finding(Reason.DATABASE_OLDER, _sentence(older.detail), "the database", older.at)
     if (differs := overview.log_differs) is not None:
         yield Finding(Reason.AUDIT_LOG_DIFFERS, _sentence(differs.detail), since=differs.at)
     model = overview.model

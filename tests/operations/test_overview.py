@@ -116,6 +116,19 @@ async def test_a_cut_audit_log_is_found_until_its_erasures_are_ordered_again(mad
     assert await found_after(order(4, "forget_tombstone", 3601)) is None
 
 
+async def test_an_older_database_is_found_until_its_rounds_pass_the_announced_one(made):
+    """However often the federator was started meanwhile: the broker knows only its own rounds then."""
+    epoch = await claim_federation(made, "mail", 1.0)
+    at = datetime.now(UTC) - timedelta(days=1)
+    found = []
+    for announced in (1, 2, 3):  # round 2 is open
+        events = [NewEvent(at, "database_older", f"round {announced} was announced", round=announced)]
+        await commit_batch(made, "mail", epoch, Batch(events=events))
+        older = (await read_overview(made, "mail")).database_older
+        found.append(None if older is None else older.detail)
+    assert found == [None, "round 2 was announced", "round 3 was announced"]
+
+
 async def test_what_was_refused_lately_is_counted_by_reason(made):
     """Within the hour; what is there already was not refused, and an event without a code goes by its kind."""
     at = (await read_overview(made, "mail")).as_of

@@ -72,6 +72,7 @@ def test_a_calm_federation_is_ok():
         ({}, {"revoked": [RevokedClient("device-003", NOW)]}, ("device_revoked", "device-003")),
         ({}, {"suspects": [ProposalRow("device-003", 3, OPENED, 9, "far away")]}, ("devices_suspect", "device-003")),
         ({}, {"lately": {EventKind.MODEL_ROLLED_BACK: EVENT}}, ("model_rolled_back", "")),
+        ({}, {"database_older": EVENT}, ("database_older", "the database")),
         ({}, {"log_differs": EVENT}, ("audit_log_differs", "")),
         ({}, {"model": NewestModel(7, 11, OPENED, OPENED, NOW, None, None)}, ("model_has_erased", "")),
         ({}, {"erasures": ErasureCounts(0, 1, 0, 0, 1, OPENED)}, ("erasure_overdue", "")),
@@ -131,6 +132,16 @@ def test_without_a_database_it_is_down():
         verdict = verdict_without_database(error, {}, "postgresql://north:5432/foltr")
         assert verdict.level is Level.DOWN
         assert [(each.reason, each.culprit) for each in verdict.findings] == [(reason, "postgresql://north:5432/foltr")]
+
+
+def test_devices_that_send_nothing_may_refuse_the_federator():
+    """If they are online and rounds end without any update; not if some came, or nobody is there."""
+    asks = []
+    for n_empty, n_online in ((3, 9), (2, 9), (3, 0)):
+        found = overview(n_failed_in_a_row=3, n_empty_in_a_row=n_empty, members=MemberCounts(12, n_online, 0, 0, 0))
+        details = {each.reason: each.detail for each in judge(found).findings}
+        asks.append("9 devices are online and sent nothing" in details[Reason.ROUNDS_FAIL])
+    assert asks == [True, False, False]
 
 
 def test_commands_have_the_values_that_are_known():
