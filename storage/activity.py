@@ -221,7 +221,8 @@ def _reported(name: str, kind: EventKind) -> Select[tuple[int, datetime, str]]:
     """The newest event of a kind that names no client, however old (`foltr.storage.queries.started_at`)."""
     of_kind = events.c.federation == name, events.c.client.is_(None), events.c.kind == kind
     found = select(literal(1).label("n"), events.c.at, events.c.detail).where(*of_kind)
-    return found.order_by(events.c.id.desc()).limit(1)
+    # As an expression: otherwise all events may be read by their key, in search of the few of the kind.
+    return found.order_by((events.c.id + 0).desc()).limit(1)
 
 
 def _newest_events(most: int) -> Subquery:
