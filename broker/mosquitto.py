@@ -134,8 +134,8 @@ max_inflight_messages {MAX_INFLIGHT_MESSAGES}
 # message_size_limit the broker would confirm its message and discard it.)
 max_packet_size {MAX_PACKET_SIZE}
 
-# Never by default: the queues of devices that were thrown away would grow for ever. Longer than any round.
-persistent_client_expiration 2m
+# Without persistent_client_expiration: Mosquitto 2.0.11 crashes over sessions that may expire, after a reload that
+# refuses absent ones. Only the federator has a session that remains; it has one queue, with a limit.
 
 # Off by default, which makes each small QoS 1 exchange wait 40 ms for a delayed acknowledgement.
 set_tcp_nodelay true

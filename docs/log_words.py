@@ -38,6 +38,7 @@ NEEDS_YOU = {
     "clients_blocked": "Devices cannot take part: see cause.",
     "clock_skew_detected": "Its clock differs from the database's: see hint.",
     "connection_limit_reached": "Connections were closed or refused: check `ss -tn`.",
+    "database_older": "A restored or swapped database: `foltr status`.",
     "database_unavailable": "Check the database. Meanwhile the federator sends no receipts and the API "
     "answers 503; both retry.",
     "desk_subscription_denied": "The broker does not deliver the desk's own messages: check its access list.",

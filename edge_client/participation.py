@@ -74,6 +74,7 @@ class Participation:
     Attributes:
         policy: the newest known one; None: the federator may see what the device sends.
         epoch: of the federator that announced the newest round; None before the first.
+        gone_back_from: the highest round that a lower one followed, because a database was restored; 0 if none.
         is_fresh: the newest round was announced over this connection.
         comes_by: the device connects only for visits, and has at most one update counted in each.
         rests: it makes no update until its next visit: that would come too late for its round, or be one too many.
@@ -93,6 +94,7 @@ class Participation:
         self.policy = policy
         self.policy_objection = policy_objection
         self.epoch: int | None = None
+        self.gone_back_from = 0
         self.is_fresh = self.comes_by = self.rests = False
         self.model: ModelAnnouncement | None = None
         self._model_hash = b""
@@ -138,6 +140,8 @@ class Participation:
 
     def receive_round(self, round_: RoundAnnouncement, now: float) -> None:
         """Take a round. It also shows that a federator is online, so unanswered messages may be sent again."""
+        if self.round is not None and round_.round < self.round.round:
+            self.gone_back_from = max(self.gone_back_from, self.round.round)
         self.round = round_
         self.rests &= self.is_fresh
         self.is_fresh = True

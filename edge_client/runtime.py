@@ -185,6 +185,9 @@ class Runtime(Device):
     async def next_round(self, after: int = 0, timeout_s: float = 60.0) -> RoundAnnouncement:
         """Wait until the newest open round is above ``after`` and its model is here, or the last round is over.
 
+        If rounds went back from ``after`` to lower numbers, because the federator's database was restored, the newest
+        one is above it all the same.
+
         Returns:
             a round with ``open=False`` if ``after`` was the federation's last one and is closed.
 
@@ -203,14 +206,17 @@ class Runtime(Device):
             if self._link.failure is not None:
                 raise self._link.failure
             round_ = agent.participation.round
-            if round_ is None or (round_.open and round_.round <= after):
+            if round_ is None:
+                return False
+            went_back = round_.round < after <= agent.participation.gone_back_from
+            if round_.open and round_.round <= after and not went_back:
                 return False  # as after most turns
             model = agent.participation.model
             if model is None:
                 return False
             if not round_.open:
                 # A last round from before our time says nothing about what is to come.
-                return round_.last and 0 < after <= round_.round
+                return round_.last and (0 < after <= round_.round or went_back)
             return round_.base_version == model.version and not agent.trainer.is_loading
 
         if not await self._true_within(ready, timeout_s):

@@ -28,7 +28,7 @@ from foltr.federator.job_driver import Unlearner
 from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.announcements import Announcer, ReceiptSender
 from foltr.federator.publishing.retained import DroppedRetained, RetainedTopics
-from foltr.federator.resumption import claim, resume_rounds
+from foltr.federator.resumption import claim, compare_rounds, resume_rounds
 from foltr.federator.retention import Retention
 from foltr.federator.rounds import Rounds
 from foltr.federator.rows import deadline_of
@@ -100,10 +100,13 @@ class FederationActor:
 
     # --- life ---------------------------------------------------------------------------------------------
 
-    async def start(self, newest_epoch: int = 0, published: AuditHead | None = None, leader: str = "") -> None:
+    async def start(
+        self, newest_epoch: int = 0, published: AuditHead | None = None, leader: str = "", announced_round: int = 0
+    ) -> None:
         """Claim the federation, above the newest known epoch, and continue from the stored state.
 
-        ``published`` is the last published head of the audit log, if known; ``leader`` is this process's name.
+        ``published`` is the last published head of the audit log, if known; ``leader`` is this process's name;
+        ``announced_round`` is the newest round that the broker knows of.
         """
         now = self._turn_ended_at = self._clock.now()
         claimed = await claim(self._store, self._plan, now, newest_epoch)
@@ -115,6 +118,7 @@ class FederationActor:
         await self.eraser.start(published)
         self._unlearner = self._new_unlearner()
         model, events = await resume_rounds(self._store, claimed, now, leader)
+        events += compare_rounds(self.state, announced_round, now)
         self.rounds.start(claimed, model)
         if self._summing is not None:
             await self._summing.find_pause(self.state.round, now)

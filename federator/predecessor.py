@@ -1,4 +1,4 @@
-"""Reads what the broker retains of the former federator: its epoch, and the head of its audit log.
+"""Reads what the broker retains of the former federator: its epoch, its round, and the head of its audit log.
 
 A restored database has lost its newest epochs, and devices trust nothing below the epoch they have seen. The last
 announcement is retained and shows that epoch; the next claim must be above it. Nobody can raise an epoch this way
@@ -11,6 +11,7 @@ import structlog
 
 from foltr.broker.link import InboundMessage, MqttLink
 from foltr.core.errors import MessageError, UnavailableError
+from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import Envelope, open_envelope
 from foltr.core.protocol.signing import SigningKey, epoch_and_number
@@ -31,12 +32,13 @@ class Predecessor:
     Attributes:
         topics: of its announcements.
         epoch: its newest claim found; 0 without one.
+        round: the number of the newest round that it has announced; 0 if none was found.
         audit_head: the newest entry of the audit log that it has published; None if none was found.
     """
 
     def __init__(self, topics: Topics, key: SigningKey | None) -> None:
         self.topics: Collection[str] = (topics.model, topics.round, topics.federator_status, topics.audit_head)
-        self.epoch = 0
+        self.epoch = self.round = 0
         self.audit_head: AuditHead | None = None
         self._key = key
 
@@ -55,6 +57,8 @@ class Predecessor:
         epoch, _ = epoch_and_number(envelope.sequence)
         if self.epoch < epoch < _EPOCHS_END:
             self.epoch = epoch
+        if envelope.kind == RoundAnnouncement.kind_name:
+            self.round = max(self.round, envelope.read(RoundAnnouncement).round)
         if envelope.kind == AuditHead.kind_name:
             self.audit_head = envelope.read(AuditHead)
 

@@ -4,9 +4,12 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import structlog
+
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.methods.registry import initial_weights, spec_of
 from foltr.core.numerics.streams import first_model_rng
+from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.operator_keys import trusted_in_storage
 from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
@@ -22,6 +25,8 @@ from foltr.federator.secure_terms import SecureTerms
 from foltr.federator.store import FederationStore
 from foltr.storage.records import ModelRow, NewEvent, RoundRow
 from foltr.storage.sum_records import PolicyRecord
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,20 @@ async def resume_rounds(
         await store.note_training(state.round.number, training_text(state.plan.training))
     state.add_model_hashes(await store.model_hashes(state.oldest_known))
     return model, events
+
+
+def compare_rounds(state: FederationState, announced: int, now: float) -> list[NewEvent]:
+    """Report a database without the newest round that was announced: it was restored, or another one took its place.
+
+    Args:
+        announced: the number of that round; 0 if none is known.
+    """
+    shown = state.round or state.ended
+    if shown is None or announced <= shown.number:
+        return []
+    detail = f"round {announced} was announced, and the newest round of the database is {shown.number}"
+    log.error(EventKind.DATABASE_OLDER, detail=detail, hint="docs/runbook.md#database_older says what to do")
+    return [NewEvent(to_datetime(now), EventKind.DATABASE_OLDER, detail, round=announced)]
 
 
 def _terms_of(row: RoundRow, claimed: ClaimedFederation) -> SecureTerms | None:

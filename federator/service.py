@@ -218,7 +218,8 @@ class FederatorService:
                 return False
             await self._predecessor.listen(self._first_link)
             self._clock.read()
-            await self._actor.start(self._predecessor.epoch, self._predecessor.audit_head, self._holder)
+            former = self._predecessor
+            await self._actor.start(former.epoch, former.audit_head, self._holder, former.round)
         keeper.note_claimed()
         return True
 

@@ -9,10 +9,11 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Subquery, and_, case, func, select
+from sqlalchemy import Select, Subquery, and_, case, exists, func, literal, select
 
 from foltr.core.erasure.states import UNTIL_ERASED, ErasureState
 from foltr.core.protocol.events import EventKind
+from foltr.core.protocol.orders import ForgetClient, ForgetTombstone
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import OPEN_JOB, Membership
 from foltr.storage.activity_records import (
@@ -29,8 +30,10 @@ from foltr.storage.activity_records import (
 from foltr.storage.database import Database
 from foltr.storage.erasure_tables import erasures, unlearning_jobs
 from foltr.storage.model_tables import models
+from foltr.storage.order_tables import orders
 from foltr.storage.tables import clients, events, rounds
 
+_FORGETTING = (ForgetClient.kind_name, ForgetTombstone.kind_name)
 REFUSALS = (EventKind.UPDATE_REJECTED, EventKind.MESSAGE_REFUSED, EventKind.INTAKE_FULL)
 """The events of refused messages; receiving a stored update again is none, though it has such an event."""
 
@@ -141,6 +144,27 @@ async def happened_lately(
     return found
 
 
+async def unanswered_log_difference(db: Database, name: str) -> LatelyHappened | None:
+    """Find the newest report that the audit log lacks published entries; None once the operator has ordered an erasure.
+
+    The order answers it even if nobody of this name is left to forget.
+    """
+    newest = await db.fetch_one(LatelyHappened, _reported(name, EventKind.AUDIT_LOG_DIFFERS))
+    if newest is None:
+        return None
+    answers = orders.c.federation == name, orders.c.kind.in_(_FORGETTING), orders.c.at >= newest.at
+    async with db.reading() as connection:
+        is_answered = await connection.scalar(select(exists().where(*answers)))
+    return None if is_answered else newest
+
+
+async def older_database(db: Database, name: str) -> LatelyHappened | None:
+    """Find the newest report that a later round was announced than the database had; None once rounds passed it."""
+    newest_round = select(func.max(rounds.c.number)).where(rounds.c.federation == name).scalar_subquery()
+    reported = _reported(name, EventKind.DATABASE_OLDER)
+    return await db.fetch_one(LatelyHappened, reported.where(events.c.round >= newest_round))
+
+
 async def revoked_since(db: Database, name: str, since: datetime, limit: int) -> list[RevokedClient]:
     """List the clients revoked since a moment, the newest first."""
     newest_first = (
@@ -191,6 +215,14 @@ async def count_erasures(db: Database, name: str) -> ErasureCounts:
         n_overdue=int(n_overdue),
         oldest_at=oldest_at,
     )
+
+
+def _reported(name: str, kind: EventKind) -> Select[tuple[int, datetime, str]]:
+    """The newest event of a kind that names no client, however old (`foltr.storage.queries.started_at`)."""
+    of_kind = events.c.federation == name, events.c.client.is_(None), events.c.kind == kind
+    found = select(literal(1).label("n"), events.c.at, events.c.detail).where(*of_kind)
+    # As an expression: otherwise all events may be read by their key, in search of the few of the kind.
+    return found.order_by((events.c.id + 0).desc()).limit(1)
 
 
 def _newest_events(most: int) -> Subquery:

@@ -1,5 +1,7 @@
 """Errors of the stored state itself, as opposed to reaching it (``foltr.core.errors``)."""
 
+from typing import ClassVar
+
 from foltr.core.errors import DataError, FoltrError, SettingsError
 
 
@@ -8,7 +10,25 @@ class PartsRefusedError(FoltrError):
 
 
 class SchemaDiffersError(SettingsError):
-    """The tables are missing, or of another version than this program."""
+    """The tables are of another version than this program: one of the two kinds below.
+
+    Attributes:
+        next_step: what to do, without the database's address, which not every reader may know.
+    """
+
+    next_step: ClassVar[str]
+
+
+class SchemaOlderError(SchemaDiffersError):
+    """The tables are missing, or of an older version than this program."""
+
+    next_step = "Bring the database up to date: foltr db upgrade."
+
+
+class SchemaNewerError(SchemaDiffersError):
+    """The tables are of a newer version, which this program does not know."""
+
+    next_step = "Install the version of foltr that made the tables, or a newer one. Do not upgrade or downgrade them."
 
 
 class WriterFencedError(FoltrError):

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 
 from foltr.storage.database import Database
 from foltr.storage.engines import BUSY_TIMEOUT_S
-from foltr.storage.errors import SchemaDiffersError
+from foltr.storage.errors import SchemaNewerError, SchemaOlderError
 
 # "foltr" in ASCII: the advisory lock under which migrations run one process at a time.
 LOCK_KEY = 0x666F6C7472
@@ -53,17 +53,17 @@ async def require_head(db: Database) -> None:
     """Check that the schema is the one this installation was written for.
 
     Raises:
-        SchemaDiffersError: it is older or newer; the message says what to run.
+        SchemaOlderError, SchemaNewerError: it is not; the message says what to do.
     """
     revision, wanted = await current(db), head()
     if revision == wanted:
         return
     if revision is not None and revision not in _known_revisions():
-        raise SchemaDiffersError(
+        raise SchemaNewerError(
             f"{db.location} is at schema revision {revision}, which this foltr does not know (its newest is "
             f"{wanted}): install the foltr that made it, or a newer one"
         )
-    raise SchemaDiffersError(
+    raise SchemaOlderError(
         f"{db.location} is at schema revision {revision or 'none'}, this foltr needs {wanted}: "
         "run `foltr db upgrade` with the same --db"
     )

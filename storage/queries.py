@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Select, func, insert, select, text
+from sqlalchemy import Select, case, func, insert, select, text
 
 from foltr.core.aggregation.fates import Fate
 from foltr.core.protocol.events import EventKind
@@ -232,10 +232,18 @@ async def online_members(db: Database, name: str) -> list[str]:
         return [client_id for (client_id,) in answer]
 
 
-async def last_activity(db: Database, name: str) -> datetime | None:
-    """Find when the federator last stored anything of this federation (a sign of life); None if never.
+async def last_activity(db: Database, name: str, now: datetime) -> tuple[datetime | None, datetime | None]:
+    """Find when the federator last stored anything of this federation (a sign of life), and its newest time.
 
-    Only the newest events in the database are read: if other federations wrote all of these, events do not count.
+    A federator whose clock was ahead leaves rows with times in the future: such a time is no sign of life, and only the
+    newest of all. Only the newest events in the database are read: if other federations wrote all of these, events do
+    not count.
+
+    Args:
+        now: later times are in the future.
+
+    Returns:
+        The newest time up to ``now``, and the newest of all; None without any.
     """
     newest_rounds = (
         select(rounds.c.opened_at, rounds.c.closed_at)
@@ -248,19 +256,24 @@ async def last_activity(db: Database, name: str) -> datetime | None:
     newest_events = (
         select(events.c.federation, events.c.at).order_by(events.c.id.desc()).limit(_NEWEST_EVENTS).subquery()
     )
+
+    def newest(moment: Any) -> Select[Any]:
+        return select(func.max(case((moment <= now, moment))), func.max(moment))
+
     moments = (
-        select(func.max(newest_rounds.c.opened_at)),
-        select(func.max(newest_rounds.c.closed_at)),
-        select(func.max(clients.c.last_seen_at)).where(clients.c.federation == name),
-        select(func.max(newest_events.c.at)).where(newest_events.c.federation == name),
-        select(func.max(updates.c.received_at)).where(
+        newest(newest_rounds.c.opened_at),
+        newest(newest_rounds.c.closed_at),
+        newest(clients.c.last_seen_at).where(clients.c.federation == name),
+        newest(newest_events.c.at).where(newest_events.c.federation == name),
+        newest(updates.c.received_at).where(
             updates.c.federation == name,
             updates.c.round == select(func.max(rounds.c.number)).where(rounds.c.federation == name).scalar_subquery(),
         ),
     )
     async with db.reading() as connection:
-        newest = [(await connection.execute(statement)).scalar() for statement in moments]
-    return max((moment for moment in newest if moment is not None), default=None)
+        found = [(await connection.execute(statement)).one() for statement in moments]
+    past, all_times = zip(*found, strict=True)
+    return max(filter(None, past), default=None), max(filter(None, all_times), default=None)
 
 
 async def erased_updates(db: Database, name: str, first: int, last: int) -> dict[int, int]:

@@ -39,6 +39,12 @@ def _bad_url(url: str, reason: str) -> SettingsError:
     return SettingsError(f"db_url = {masked!r}: {reason}. Allowed forms: {_FORMS}")
 
 
+def without_password(url: str) -> str:
+    """Return a URL with its password replaced by ``***``; the same text if it has none."""
+    parsed = make_url(url)
+    return url if parsed.password is None else parsed.render_as_string(hide_password=True)
+
+
 def address_of(url: URL) -> str:
     """Return the place of a database: its URL without user and password."""
     if url.get_backend_name() == "sqlite":

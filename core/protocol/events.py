@@ -115,6 +115,10 @@ class EventKind(DescribedEnum):
             "an older copy, or the log was cut."
         ),
     )
+    DATABASE_OLDER = (
+        "database_older",
+        "The broker has the announcement of a later round, `round`, than the database: it is an older copy.",
+    )
     UPDATES_UNDELIVERED = (
         "updates_undelivered",
         "Messages to the ingest workers' group reached none of them: a stranger is in the group, or a worker hangs.",

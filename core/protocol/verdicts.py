@@ -4,11 +4,15 @@ One table of reasons serves the federator, which finds some of them itself, `fol
 the metrics, and the runbook.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+_PLACEHOLDER: Final = re.compile(r"\b(?:CLIENT|URL|FILE)\b")
 
 
 class Level(StrEnum):
@@ -39,11 +43,17 @@ class Reason(StrEnum):
         "The database does not answer.",
         "foltr doctor --db URL",
     )
-    SCHEMA_DIFFERS = (
-        "schema_differs",
+    SCHEMA_OLDER = (
+        "schema_older",
         Level.DOWN,
-        "The tables are of another version than this program.",
+        "The tables are of an older version than this program.",
         "foltr db upgrade --db URL",
+    )
+    SCHEMA_NEWER = (
+        "schema_newer",
+        Level.DOWN,
+        "The tables are of a newer version than this program: install that version.",
+        "foltr doctor --db URL",
     )
     BROKER_UNREACHABLE = (
         "broker_unreachable",
@@ -77,6 +87,12 @@ class Reason(StrEnum):
         "foltr doctor --credentials FILE",
     )
     POLICY_EXPIRES = "policy_expires", Level.DEGRADED, "The privacy policy ends soon.", "foltr policy new"
+    DATABASE_OLDER = (
+        "database_older",
+        Level.DEGRADED,
+        "The database is older than what was announced: it was restored or swapped.",
+        "foltr rounds list --db URL",
+    )
     KEY_MISSING = (
         "key_missing",
         Level.DEGRADED,
@@ -178,26 +194,35 @@ class Finding:
     culprit: str = ""
     since: datetime | None = None
 
-    @property
-    def command(self) -> str:
-        """What to type next, with the client that it is about."""
-        return self.reason.command.replace("CLIENT", self.culprit or "CLIENT")
+    def command(self, values: Mapping[str, str] = MappingProxyType({})) -> str:
+        """Return what to type next, with the client that it is about.
+
+        Args:
+            values: what stands for ``URL`` and ``FILE``, as far as the reader may know it; quoted for a shell.
+        """
+        values = {"CLIENT": self.culprit, **values}
+        return _PLACEHOLDER.sub(lambda found: values.get(found[0]) or found[0], self.reason.command)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict, with the gravest finding first."""
+    """The verdict, with the gravest finding first.
+
+    Attributes:
+        values: for the commands of its findings (`Finding.command`).
+    """
 
     findings: tuple[Finding, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, findings: Iterable[Finding]) -> Self:
+    def of(cls, findings: Iterable[Finding], values: Mapping[str, str] = MappingProxyType({})) -> Self:
         """Order findings as the table has its reasons, else as they come, and keep one of each reason and culprit."""
         order = {reason: place for place, reason in enumerate(Reason)}
         first: dict[tuple[Reason, str], Finding] = {}
         for each in findings:
             first.setdefault((each.reason, each.culprit), each)
-        return cls(tuple(sorted(first.values(), key=lambda each: order[each.reason])))
+        return cls(tuple(sorted(first.values(), key=lambda each: order[each.reason])), values)
 
     @property
     def level(self) -> Level:
@@ -215,8 +240,12 @@ class Verdict:
         return f"{first.reason.sentence} {first.detail}{more}"
 
 
-def as_row(finding: Finding) -> dict[str, Any]:
-    """Return a finding with all that its reason says, for JSON."""
+def as_rows(verdict: Verdict) -> list[dict[str, Any]]:
+    """Return the findings with all that their reasons say, for JSON."""
+    return [_as_row(each, verdict.values) for each in verdict.findings]
+
+
+def _as_row(finding: Finding, values: Mapping[str, str]) -> dict[str, Any]:
     reason = finding.reason
     return {
         "reason": str(reason),
@@ -226,6 +255,6 @@ def as_row(finding: Finding) -> dict[str, Any]:
         "culprit": finding.culprit,
         "culprit_is_client": reason.is_of_client and bool(finding.culprit),
         "since": finding.since,
-        "command": finding.command,
+        "command": finding.command(values),
         "runbook": reason.runbook,
     }

@@ -10,7 +10,7 @@ from foltr.core.aggregation.fates import Fate
 from foltr.core.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState, ForgetState, Requester
 from foltr.core.protocol.orders import OrderReply
 from foltr.core.protocol.states import JobState, Membership, OrderOutcome, Pacing, RoundState, Strategy
-from foltr.core.protocol.verdicts import Level, Reason, Verdict, as_row
+from foltr.core.protocol.verdicts import Level, Reason, Verdict, as_rows
 from foltr.storage.erasure_records import ErasureRow
 from foltr.storage.history_records import BodyState, RoundHistoryRow
 from foltr.storage.pages import ClientLine
@@ -51,7 +51,7 @@ class VerdictRow(RowModel):
     @classmethod
     def of(cls, verdict: Verdict) -> Self:
         """Show a verdict."""
-        findings = [FindingRow(**as_row(each)) for each in verdict.findings]
+        findings = [FindingRow(**each) for each in as_rows(verdict)]
         return cls(level=verdict.level, headline=verdict.headline, findings=findings)
 
 

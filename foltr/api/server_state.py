@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from foltr.api.coalescing import CoalescedReads
 from foltr.api.limits import RateLimiter
@@ -16,6 +17,8 @@ from foltr.storage.database import Database
 from foltr.storage.errors import SchemaDiffersError
 from foltr.storage.migrate import require_head
 
+# Readers may not know the database's address. Where its operator types the command, this variable has it.
+_VALUES: Final = {"URL": '"$FOLTR_DB_URL"'}
 AWAY = "The database cannot be used now. Its operator sees why with: foltr doctor --db URL"
 # How long a condition is reused: it limits the cost of callers without a token.
 _READ_EVERY_S = 1.0
@@ -38,7 +41,11 @@ class Condition:
 
 def away(cause: str | None = None) -> Condition:
     """Return the condition without a database."""
-    return Condition(verdict_without_database(UnavailableError(AWAY)), AWAY, cause)
+    return Condition(_without_database(UnavailableError(AWAY)), AWAY, cause)
+
+
+def _without_database(error: Exception) -> Verdict:
+    return verdict_without_database(error, _VALUES)
 
 
 @dataclass
@@ -72,7 +79,7 @@ class ServerState:
 
     async def _read_overview(self) -> Overview:
         await require_head(self.db)
-        return await read_overview(self.db, self.federation)
+        return replace(await read_overview(self.db, self.federation), values=_VALUES)
 
     async def condition(self) -> Condition:
         """Return how the federation is; without a database, that it is down. Cached for a second."""
@@ -89,8 +96,8 @@ class ServerState:
                 return Condition(judge(await self.overview()))
         # The errors themselves name the database's address.
         except SchemaDiffersError as error:
-            step = "Bring the database up to date: foltr db upgrade."
-            return Condition(verdict_without_database(SchemaDiffersError(step)), step, str(error))
+            step = error.next_step
+            return Condition(_without_database(type(error)(step)), step, str(error))
         except SettingsError as error:
             step = "Start the federator of this federation, or name another one with --federation."
             return Condition(Verdict.of([Finding(Reason.FEDERATOR_STOPPED, step)]), step, str(error))

@@ -62,6 +62,7 @@ GROUPS: Final[Mapping[str, type[Group]]] = {
 }
 """The tables of the settings file."""
 GROUP_OF: Final = {key: name for name, group in GROUPS.items() for key in group.model_fields}
+DB_URL_VARIABLE: Final = f"{ENV_PREFIX}DB_URL"
 VARIABLES: Final = {f"{ENV_PREFIX}{key.upper()}": key for key in GROUP_OF}
 
 ConfigFile = Annotated[

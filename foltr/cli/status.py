@@ -2,9 +2,12 @@
 
 import asyncio
 import math
+import os
+import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from typing import Annotated, Any, Final
@@ -18,16 +21,17 @@ from foltr.cli.database import answering, open_federation
 from foltr.cli.fields import option
 from foltr.cli.history.heartbeat import receive_status
 from foltr.cli.output import console, print_json, print_jsonl, to_plain, wrapped
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.settings import DB_URL_VARIABLE, Settings, load_settings
 from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.core.protocol.states import JobState
-from foltr.core.protocol.verdicts import Finding, Level, Verdict, as_row
-from foltr.operations.explanations import duration
+from foltr.core.protocol.verdicts import Finding, Level, Verdict, as_rows
+from foltr.operations.explanations import dated_ahead, duration
 from foltr.operations.overview import Activity, Effectiveness, Overview, read_overview
 from foltr.operations.situation import ReceivedStatus, Situation
 from foltr.operations.verdict import judge, verdict_without_database
 from foltr.storage.errors import SchemaDiffersError
-from foltr.storage.urls import address_of, read_url
+from foltr.storage.urls import address_of, read_url, without_password
 
 # Reading the database takes a tenth of a second. A longer time means that it does not answer.
 _LOOK_S = 10.0
@@ -66,7 +70,7 @@ def status(
     try:
         found = asyncio.run(_once(settings, named=federation is not None))
     except (UnavailableError, SchemaDiffersError) as error:
-        _show_down(verdict_without_database(error, _address(settings)), json=json, jsonl=jsonl)
+        _show_down(_without_database(error, settings), json=json, jsonl=jsonl)
         raise typer.Exit(EXIT_CODES[Level.DOWN]) from error
     if json or jsonl:
         (print_json if json else print_jsonl)(_plain(found))
@@ -84,8 +88,25 @@ def _show_down(verdict: Verdict, *, json: bool, jsonl: bool) -> None:
         console.print(_coloured(verdict_lines(verdict, console.width), verdict.level), soft_wrap=True)
 
 
-def _address(settings: Settings) -> str:
-    return address_of(read_url(settings.db_url))
+def _without_database(error: Exception, settings: Settings) -> Verdict:
+    return verdict_without_database(error, values_of(settings), address_of(read_url(settings.db_url)))
+
+
+def values_of(settings: Settings) -> dict[str, str]:
+    """Return what to type for the placeholders of commands, without the database's password."""
+    values = {}
+    if without_password(settings.db_url) == settings.db_url:
+        values["URL"] = shlex.quote(settings.db_url)
+    elif os.environ.get(DB_URL_VARIABLE) == settings.db_url:
+        values["URL"] = f'"${DB_URL_VARIABLE}"'
+    else:
+        values["URL"] = shlex.quote(without_password(settings.db_url))
+    credentials = settings.credentials
+    if credentials is None and (usual := DEFAULT_OPERATOR_FOLDER / "operator.json").exists():
+        credentials = str(usual)
+    if credentials is not None:
+        values["FILE"] = shlex.quote(credentials)
+    return values
 
 
 def _coloured(lines: list[str], level: Level) -> Text:
@@ -121,7 +142,7 @@ async def _watch(settings: Settings, every_s: float, *, named: bool, jsonl: bool
             except (SettingsError, UnavailableError) as error:
                 if isinstance(error, SettingsError) and as_of == _NEVER:
                     raise
-                verdict = verdict_without_database(error, _address(settings))
+                verdict = _without_database(error, settings)
                 _show_away(verdict, str(error), as_of, live, jsonl=jsonl)
             await asyncio.sleep(max(0.0, every_s - (time.monotonic() - started)))
 
@@ -136,6 +157,7 @@ async def _looking(settings: Settings, *, named: bool) -> "AsyncIterator[Callabl
     async with open_federation(settings, named=named) as (database, name):
         heard: ReceivedStatus | None = None
         asked_at = -math.inf
+        values = values_of(settings)
 
         async def look() -> "Overview":
             nonlocal heard, asked_at
@@ -143,7 +165,8 @@ async def _looking(settings: Settings, *, named: bool) -> "AsyncIterator[Callabl
                 await database.follow_file()
                 if time.monotonic() - asked_at >= _ASK_BROKER_EVERY_S:
                     heard, asked_at = await receive_status(settings, name), time.monotonic()
-                return (await read_overview(database, name)).with_received(heard)
+                found = replace(await read_overview(database, name), values=values)
+                return found.with_received(heard)
 
         yield look
 
@@ -179,6 +202,7 @@ def _plain(found: "Overview") -> Any:
     situation = found.situation
     judged = {"awaited": situation.awaited, "n_not_asked": situation.n_not_asked, "overdue_s": situation.overdue_s}
     plain = to_plain(found)
+    del plain["values"]
     return {"verdict": plain_verdict(judge(found))} | plain | {"situation": plain["situation"] | judged}
 
 
@@ -208,7 +232,7 @@ def verdict_lines(verdict: Verdict, width: int, room: int = 24) -> list[str]:
     for i, each in enumerate(verdict.findings):
         culprit = f"{each.culprit}: " if each.culprit else ""
         said = _field(each.reason.level, f"{culprit}{each.reason.sentence} {each.detail}", width)
-        said += _field("", f"Type: {each.command}", width)
+        said += _field("", f"Type: {each.command(verdict.values)}", width)
         if i and len(lines) + len(said) + (i + 1 < len(verdict.findings)) > room:
             others = ", ".join(_others(verdict.findings[i:]))
             return [*lines, *_field("", f"And {others}: foltr status --json", width)]
@@ -228,7 +252,7 @@ def plain_verdict(verdict: Verdict) -> dict[str, Any]:
     return {
         "level": verdict.level,
         "headline": verdict.headline,
-        "findings": [as_row(each) for each in verdict.findings],
+        "findings": as_rows(verdict),
     }
 
 
@@ -277,7 +301,7 @@ def _votes(overview: Overview) -> Iterator[tuple[str, str]]:
 
 def federator_in_words(situation: Situation) -> str:
     """Say whether the federator runs, and by which source."""
-    stored = "nothing was ever stored"
+    stored = "nothing was ever stored" if situation.dated_until is None else ""
     if situation.last_activity is not None:
         stored = f"last stored {duration(situation.silence_s)} ago"
     match situation.broker:
@@ -293,7 +317,7 @@ def federator_in_words(situation: Situation) -> str:
             says = _by_the_database(situation)
     if situation.broker != "there" and situation.federator == "stopped" and not situation.is_over:
         says += f"; {len(situation.connected)} devices wait for it" if situation.connected else ""
-    return "; ".join(filter(None, (says, situation.led_by, stored)))
+    return "; ".join(filter(None, (says, situation.led_by, stored, dated_ahead(situation).rstrip("."))))
 
 
 def _by_the_database(situation: Situation) -> str:

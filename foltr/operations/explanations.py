@@ -269,9 +269,19 @@ def _ended(row: RoundRow) -> str:
     )
 
 
+def dated_ahead(situation: Situation) -> str:
+    """Say that stored times are in the future and so tell nothing; empty if none is."""
+    if situation.dated_until is None:
+        return ""
+    ahead = duration(_seconds(situation.at, situation.dated_until))
+    return (
+        f"Rows are dated up to {ahead} in the future, by a clock that is or was ahead; they do not count as activity."
+    )
+
+
 def _life(situation: Situation) -> list[str]:
     if situation.last_activity is None:
-        return []
+        return list(filter(None, [dated_ahead(situation)]))
     started = (
         "never" if situation.started_at is None else f"{duration(_seconds(situation.started_at, situation.at))} ago"
     )
@@ -283,7 +293,7 @@ def _life(situation: Situation) -> list[str]:
         last += f" Its federator is not running. {_START}; it continues where it stopped"
     elif situation.federator == "silent" and state is RoundState.COLLECTING:
         last += " That is usual while no device sends anything; at the deadline the database shows whether it runs."
-    return [last]
+    return list(filter(None, [last, dated_ahead(situation)]))
 
 
 def _names(names: list[str]) -> str:

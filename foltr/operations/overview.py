@@ -25,10 +25,12 @@ from foltr.storage.activity import (
     happened_lately,
     newest_job,
     newest_model,
+    older_database,
     recent_refusals,
     recent_rounds,
     refused_senders,
     revoked_since,
+    unanswered_log_difference,
 )
 from foltr.storage.activity_records import (
     ErasureCounts,
@@ -59,7 +61,6 @@ _NEWEST_EVENTS = 5000
 _REWARDED_BEFORE = 20
 _LATELY = timedelta(minutes=5)
 _MOST_REVOKED = 20
-_JUDGED = (EventKind.MODEL_ROLLED_BACK, EventKind.AUDIT_LOG_DIFFERS)
 # Another model is in service in place of the round's base.
 _ON_PURPOSE = (AbandonReason.UNLEARNED, AbandonReason.MODEL_ROLLED_BACK)
 
@@ -133,7 +134,11 @@ class Overview:
         refused_senders: whose messages were refused within five minutes, the most first.
         revoked: clients revoked within the hour.
         lately: events within the hour that a verdict looks at; federators' starts within five minutes.
+        log_differs: the newest report that the audit log lacks published entries, until the operator orders an erasure.
+        database_older: the newest report that a later round was announced, until rounds have passed it.
+        values: what the reader types for the placeholders of commands (`foltr.core.protocol.verdicts.Finding.command`).
         n_failed_in_a_row: of the newest ended rounds, those without a model since the last one with a model.
+        n_empty_in_a_row: of these, the newest without any update.
         job: the open unlearning job, else the newest; None if there has never been one.
         held_reset: a job that waits for the operator's order.
         budget: None if the federator sees every update.
@@ -163,6 +168,10 @@ class Overview:
     revoked: list[RevokedClient] = field(default_factory=list)
     lately: Mapping[EventKind, LatelyHappened] = field(default_factory=dict)
     n_failed_in_a_row: int = 0
+    n_empty_in_a_row: int = 0
+    log_differs: LatelyHappened | None = None
+    database_older: LatelyHappened | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
 
     def with_received(self, heard: ReceivedStatus | None) -> "Overview":
         """Judge again with the broker's answer about the federator, if it was asked."""
@@ -188,7 +197,7 @@ async def _read(database: Database, name: str) -> Overview:
     recent = await recent_rounds(database, name, NEWEST_ROUNDS)
     situation = await read_situation(database, name)
     at = situation.at
-    quarantined = set(situation.quarantined)
+    quarantined, failed = set(situation.quarantined), failed_rounds(recent)
     return Overview(
         as_of=at,
         federation=name,
@@ -212,20 +221,23 @@ async def _read(database: Database, name: str) -> Overview:
         found_by_leader=await load_findings(database, name),
         refused_senders=await refused_senders(database, name, at - _LATELY, _NEWEST_EVENTS),
         revoked=await revoked_since(database, name, at - WINDOW, _MOST_REVOKED),
-        lately=await happened_lately(database, name, _JUDGED, at - WINDOW, _NEWEST_EVENTS)
+        lately=await happened_lately(database, name, [EventKind.MODEL_ROLLED_BACK], at - WINDOW, _NEWEST_EVENTS)
         | await happened_lately(database, name, [EventKind.FEDERATOR_STARTED], at - _LATELY, _NEWEST_EVENTS),
-        n_failed_in_a_row=count_failed(recent),
+        n_failed_in_a_row=len(failed),
+        n_empty_in_a_row=sum(1 for _ in takewhile(lambda each: not each.n_updates, failed)),
+        database_older=await older_database(database, name),
+        log_differs=await unanswered_log_difference(database, name),
     )
 
 
-def count_failed(recent: Iterable[RecentRound]) -> int:
-    """Count the rounds without a model since the newest one with a model, unless they were abandoned on purpose.
+def failed_rounds(recent: Iterable[RecentRound]) -> list[RecentRound]:
+    """Return the rounds without a model since the newest one with a model, unless they were abandoned on purpose.
 
     Args:
         recent: the newest rounds, newest first.
     """
     ended = (each for each in recent if each.closed_at is not None and each.reason not in _ON_PURPOSE)
-    return sum(1 for _ in takewhile(lambda each: each.state is RoundState.ABANDONED, ended))
+    return list(takewhile(lambda each: each.state is RoundState.ABANDONED, ended))
 
 
 def activity_of(recent: Sequence[RecentRound], at: datetime) -> Activity:

@@ -9,7 +9,7 @@ from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.states import Membership
 from foltr.federator.summing.pause import held_until, released_at
-from foltr.operations.situation import Situation
+from foltr.operations.situation import MOST_APART, Situation
 from foltr.storage.anchors import count_votes, list_tallies
 from foltr.storage.database import Database
 from foltr.storage.ingest import look_at_workers
@@ -39,6 +39,7 @@ async def read_situation(database: Database, name: str) -> Situation:
     lease, at = await find_lease(database, name), datetime.now(UTC)
     failed = None if found is None or row is None else await _find_failed(database, name, row)
     quarantined = [row for row in await list_quarantined(database, name) if row.membership is Membership.JOINED]
+    active, newest = await last_activity(database, name, datetime.now(UTC) + MOST_APART)
     return Situation(
         at=at,
         federation=name,
@@ -49,7 +50,8 @@ async def read_situation(database: Database, name: str) -> Situation:
         quarantined_online=[row.client_id for row in quarantined if row.online],
         refused={} if row is None else await count_rejections(database, name, row.number),
         started_at=started,
-        last_activity=await last_activity(database, name),
+        last_activity=active,
+        dated_until=newest if newest != active else None,
         failed=failed,
         failed_why="" if failed is None else await _why_failed(database, name, failed),
         held_until=None if failed is None or row is None else _held_until(failed, row, at),

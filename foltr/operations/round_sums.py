@@ -32,7 +32,7 @@ async def sum_lines(database: Database, name: str, number: int) -> list[dict[str
             "helpers": ", ".join(sorted(helper for helper, cohort in answered if cohort == each.cohort)),
             "noise": noise,
             "has_sum": each.masked_sum is not None,
-            "fate": None if each.fate is None else str(each.fate),
+            "fate": each.fate,
             "share": each.share,
         }
         for each in sums

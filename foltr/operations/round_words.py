@@ -39,10 +39,10 @@ def rule_in_words(configured: str, made: RoundAggregationRow) -> str:
         if n_counted + made.n_dropped == made.n_kept:
             return f"adaptive: mean of all {made.n_kept}, nobody left out or shortened"
         n = n_counted + made.n_dropped
-        return f"adaptive: mean of {n_counted} of {n}, {made.n_dropped} left out, {made.n_clipped} clipped"
+        return f"adaptive: mean of {n_counted} of {n}, {made.n_dropped} left out, {made.n_clipped} shortened"
     values = loads(made.parameters)
     parameters = ", ".join(f"{name} = {value:g}" for name, value in values.items() if value is not None)
     shown = f"Aggregated by {made.rule}" + (f" ({parameters})" if parameters else "")
-    counts = f"{made.n_kept} kept, {made.n_clipped} clipped, {made.n_dropped} dropped"
+    counts = f"{made.n_kept} kept, {made.n_clipped} shortened, {made.n_dropped} left out"
     because = "" if made.fallback_reason is None else f" Fallback: {made.fallback_reason}."
     return f"{shown}: {counts}.{because}"

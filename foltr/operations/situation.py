@@ -1,8 +1,8 @@
 """The situation of a federation's newest round: its updates, whom it waits for, and whether the federator runs."""
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Literal
+from datetime import datetime, timedelta
+from typing import Final, Literal
 
 from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.client_selection import is_selected
@@ -17,6 +17,8 @@ from foltr.storage.sum_records import FailedRounds
 _DUE_TOLERANCE_S = 5.0
 _SILENCE_S = 60.0
 _MISSED_BEATS = 3
+MOST_APART: Final = timedelta(seconds=5)
+"""How far two clocks may differ without a finding."""
 
 BrokerSays = Literal["there", "silent", "away", "unknown", "unreachable"]
 FederatorState = Literal["active", "silent", "stopped"]
@@ -49,6 +51,7 @@ class Situation:
         quarantined_online: those of them that are connected.
         refused: refused updates for this round, by reason code.
         last_activity: when anything of this federation was last stored.
+        dated_until: the newest time stored, if it is in the future: a federator's clock was, or is, ahead.
         failed: secure rounds that have failed since the last one with a model.
         failed_why: why the newest of them failed. Names the helper at fault, if known.
         held_until: until when devices do not hear of a round that is held back after failures.
@@ -75,6 +78,7 @@ class Situation:
     refused: dict[str, int] = field(default_factory=dict)
     started_at: datetime | None = None
     last_activity: datetime | None = None
+    dated_until: datetime | None = None
     failed: FailedRounds | None = None
     failed_why: str = ""
     held_until: datetime | None = None

@@ -3,19 +3,18 @@
 `foltr status`, the HTTP API, its page and its metrics show the same one. Pure functions, without I/O.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.states import JobState, RoundState
 from foltr.core.protocol.verdicts import Finding, Reason, Verdict
-from foltr.operations.explanations import duration
+from foltr.operations.explanations import dated_ahead, duration
 from foltr.operations.overview import Overview
-from foltr.operations.situation import Situation
-from foltr.storage.errors import SchemaDiffersError
+from foltr.operations.situation import MOST_APART, Situation
+from foltr.storage.errors import SchemaNewerError, SchemaOlderError
 
-_MOST_APART_S: Final = 5.0
 # Each device may have a few refusals a minute, such as those of rounds that ended before it was heard.
 MANY_REFUSALS: Final = 200
 _MANY_FROM_EACH: Final = 10
@@ -27,34 +26,43 @@ _SHOWN_NAMES: Final = 5
 
 def judge(overview: Overview) -> Verdict:
     """Return the verdict on a federation whose database answers."""
+    return Verdict.of(_findings(overview), overview.values)
+
+
+def _findings(overview: Overview) -> list[Finding]:
     situation = overview.situation
     if situation.is_over:
-        return Verdict.of([*_erasures(overview), *_clocks(situation)])
+        return [*_erasures(overview), *_clocks(situation)]
     # Without a leader they are of a process that waits for its broker, to lead (`foltr.federator.leading.keeper`).
     is_current = situation.is_led or bool(situation.standbys)
-    return Verdict.of(
-        [
-            *(overview.found_by_leader if is_current else ()),
-            *_federator(situation),
-            *_clocks(situation),
-            *_policy(situation),
-            *_leaders(overview),
-            *_rounds(overview),
-            *_devices(overview),
-            *_models(overview),
-            *_erasures(overview),
-        ]
-    )
+    return [
+        *(overview.found_by_leader if is_current else ()),
+        *_federator(situation),
+        *_clocks(situation),
+        *_policy(situation),
+        *_leaders(overview),
+        *_rounds(overview),
+        *_devices(overview),
+        *_models(overview),
+        *_erasures(overview),
+    ]
 
 
-def verdict_without_database(error: Exception, address: str = "") -> Verdict:
-    """Return the verdict if the database cannot be read: UnavailableError, or SchemaDiffersError.
+def verdict_without_database(error: Exception, values: Mapping[str, str], address: str = "") -> Verdict:
+    """Return the verdict if the database cannot be read: UnavailableError, or a SchemaDiffersError.
 
     Args:
+        values: for the command (`Finding.command`).
         address: of the database; empty for readers who may not know it.
     """
-    reason = Reason.SCHEMA_DIFFERS if isinstance(error, SchemaDiffersError) else Reason.DATABASE_UNREACHABLE
-    return Verdict.of([Finding(reason, _sentence(str(error)), address)])
+    match error:
+        case SchemaOlderError():
+            reason = Reason.SCHEMA_OLDER
+        case SchemaNewerError():
+            reason = Reason.SCHEMA_NEWER
+        case _:
+            reason = Reason.DATABASE_UNREACHABLE
+    return Verdict.of([Finding(reason, _sentence(str(error)), address)], values)
 
 
 def _federator(situation: Situation) -> Iterator[Finding]:
@@ -63,10 +71,11 @@ def _federator(situation: Situation) -> Iterator[Finding]:
     if situation.lease is not None and situation.lease.is_in_future:
         pass  # by this clock nobody can tell whether it leads; `_clocks` says so
     elif situation.federator == "stopped":
-        if situation.last_activity is None:
-            detail = "It has never run."
-        else:
+        if situation.last_activity is not None:
             detail = f"Nothing was stored for {duration(situation.silence_s)}."
+        else:
+            detail = "It has never run." if situation.dated_until is None else ""
+        detail = " ".join(filter(None, (detail, dated_ahead(situation))))
         if situation.connected:
             detail += f" {len(situation.connected)} devices wait for it."
         yield Finding(Reason.FEDERATOR_STOPPED, detail, holder, situation.last_activity)
@@ -87,7 +96,7 @@ def _clocks(situation: Situation) -> Iterator[Finding]:
     if lease is None:
         return
     ahead_s = (situation.at - lease.read_at).total_seconds()
-    if abs(ahead_s) > _MOST_APART_S:
+    if abs(ahead_s) > MOST_APART.total_seconds():
         how = "ahead of" if ahead_s > 0 else "behind"
         yield Finding(
             Reason.CLOCK_DIFFERS, f"It is {duration(abs(ahead_s))} {how} the database's.", "the clock of this machine"
@@ -125,7 +134,10 @@ def _leaders(overview: Overview) -> Iterator[Finding]:
 def _rounds(overview: Overview) -> Iterator[Finding]:
     row, members = overview.situation.round, overview.members
     if overview.n_failed_in_a_row >= _FAILED_ROUNDS:
-        yield Finding(Reason.ROUNDS_FAIL, f"{overview.n_failed_in_a_row} in a row have failed.")
+        detail = f"{overview.n_failed_in_a_row} in a row have failed."
+        if overview.n_empty_in_a_row >= _FAILED_ROUNDS and members.n_online:
+            detail += f" {members.n_online} devices are online and sent nothing: do they refuse the federator?"
+        yield Finding(Reason.ROUNDS_FAIL, detail)
     if row is None or row.state is not RoundState.COLLECTING or row.period_s is not None:
         return
     if members.n_online < row.min_clients:
@@ -160,8 +172,9 @@ def _models(overview: Overview) -> Iterator[Finding]:
     rolled_back = overview.lately.get(EventKind.MODEL_ROLLED_BACK)
     if rolled_back is not None:
         yield Finding(Reason.MODEL_ROLLED_BACK, _sentence(rolled_back.detail), since=rolled_back.at)
-    differs = overview.lately.get(EventKind.AUDIT_LOG_DIFFERS)
-    if differs is not None:
+    if (older := overview.database_older) is not None:
+        yield Finding(Reason.DATABASE_OLDER, _sentence(older.detail), "the database", older.at)
+    if (differs := overview.log_differs) is not None:
         yield Finding(Reason.AUDIT_LOG_DIFFERS, _sentence(differs.detail), since=differs.at)
     model = overview.model
     if model is not None and model.tainted_at is not None:

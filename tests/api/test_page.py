@@ -92,7 +92,7 @@ class TestInChromium:
             assert await page.title() == f"DEGRADED: {FEDERATION}, foltr"
             gravest = await page.text_content("#gravest")
             assert "mallory: 20,000 of its messages were refused" in gravest
-            assert "foltr device show mallory --db URL" in gravest
+            assert 'foltr device show mallory --db "$FOLTR_DB_URL"' in gravest
             assert "messages_refused" in gravest
             assert await page.get_attribute("#gravest a", "href") == "/devices/mallory"
             assert "device-3" in await page.text_content("#further")

@@ -6,6 +6,7 @@ import re
 import httpx2
 import pytest
 from cli.commands import environment, foltr
+from sqlalchemy import text
 from support.api_server import FEDERATION, asked
 from support.databases import PostgresDatabases, migrated_sqlite
 from support.erasure_database import BEGAN, STAYED, made_erasures
@@ -344,16 +345,30 @@ async def test_the_verdict_is_down_from_the_moment_that_the_database_is_away(on_
     assert (answer.status_code, [finding["reason"] for finding in findings]) == (503, ["database_unreachable"])
 
 
-async def test_tables_of_another_version_are_down_everywhere(on_sqlite):
-    """Also while they can still be read: the status and the metrics say it, not only `/ready`."""
-    await downgrade(on_sqlite.served.db, "0001")
+@pytest.mark.parametrize(
+    ("change", "reason", "step"),
+    [
+        (lambda db: downgrade(db, "0001"), "schema_older", "foltr db upgrade"),
+        (lambda db: set_revision(db, "9999"), "schema_newer", "Install the version of foltr"),
+    ],
+)
+async def test_tables_of_another_version_are_down_everywhere(on_sqlite, change, reason, step):
+    """Also while they can still be read: the status and the metrics say it, each kind with its own next step."""
+    await change(on_sqlite.served.db)
     viewer = on_sqlite.token(Role.VIEWER)
     for path in ("/ready", "/api/v1/status"):
         answer = await on_sqlite.get(path, viewer)
         findings = answer.json()["verdict"]["findings"]
-        assert (answer.status_code, [finding["reason"] for finding in findings]) == (503, ["schema_differs"]), path
+        assert (answer.status_code, [finding["reason"] for finding in findings]) == (503, [reason]), path
+        assert step in answer.json()["detail"]
     shown = (await on_sqlite.get("/metrics", viewer)).text
-    assert re.search(r'foltr_findings\{[^}]*reason="schema_differs"[^}]*\} 1.0', shown)
+    assert re.search(r'foltr_findings\{[^}]*reason="' + reason + r'"[^}]*\} 1.0', shown)
+
+
+async def set_revision(db: Database, revision: str) -> None:
+    """Let the tables be of another version, of which nothing else is different."""
+    async with db.transaction() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = :it"), {"it": revision})
 
 
 async def test_to_ask_makes_no_database(tmp_path):

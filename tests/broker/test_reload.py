@@ -2,21 +2,25 @@
 
 import asyncio
 import os
+import queue
 import shutil
 import socket
 import ssl
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
+from paho.mqtt.client import CallbackAPIVersion, Client
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until, wait_until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
 from foltr.broker.provision import reload_broker
+from foltr.broker.users import readmit_user
 
 
 @pytest.fixture(params=["passwords", "mtls"])
@@ -79,6 +83,47 @@ async def test_a_running_broker_takes_the_renewed_certificate(server):
         await link.publish("foltr/v1/fed/clients/device-1/join", b"x")
         await until_renewed(server.port, device.ca)
         assert link.connected
+
+
+def test_the_broker_survives_reloads_that_refuse_absent_sessions(tmp_path, monkeypatch):
+    """Each such session was to expire twice, and was looked for after its end: Mosquitto 2.0.11 crashed over it."""
+    monkeypatch.setenv("MALLOC_PERTURB_", "165")  # with glibc, so that what was freed is not found unchanged
+    server = ProvisionedMosquitto(tmp_path, "passwords")
+    server.start()
+    names = [f"device-{i}" for i in range(40)]
+    sessions = []
+    try:
+        accesses = dict(zip(names, server.enrol(*names), strict=True))
+        sessions += [session(name, access, server.port) for name, access in accesses.items()]
+        for each in sessions:
+            each.disconnect()
+        for _ in range(2):
+            for n_readmitted in (20, 4):
+                for name in names[:n_readmitted]:
+                    accesses[name] = readmit_user(server.operator_dir, name, None)
+                assert reload_broker(server.operator_dir)
+                time.sleep(0.5)  # clock: silence
+            sessions += [session(name, access, server.port) for name, access in accesses.items()]
+            for each in sessions[-len(names) :]:
+                each.disconnect()
+            time.sleep(2.5)  # clock: silence
+        assert server.is_alive
+    finally:
+        for each in sessions:
+            each.loop_stop()
+        server.stop()
+
+
+def session(name, access, port):
+    """Connect with a session that remains afterwards."""
+    client, answers = Client(CallbackAPIVersion.VERSION2, client_id=name, clean_session=False), queue.Queue()
+    client.username_pw_set(access.username, access.password)
+    client.tls_set_context(ssl.create_default_context(cadata=access.ca))
+    client.on_connect = lambda *answer: answers.put(answer[3])
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    assert answers.get(timeout=PATIENCE_S) == 0
+    return client
 
 
 async def until_renewed(port, ca):

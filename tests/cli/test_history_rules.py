@@ -35,8 +35,9 @@ def test_a_round_shows_its_rule_and_each_clients_fate(options):
     assert lines == [("a", "kept", 0.75, 1.5), ("b", "clipped", 0.25, 3.0), ("c", "dropped", 0.0, 9.0)]
     assert shown["contributions"][2]["fate_reason"] == "far from its neighbours"
     text = printed("rounds", "show", "1", *options)
-    assert "Aggregated by median (n = 3, m = 1): 1 kept, 1 clipped, 1 dropped. Fallback: krum needs 5" in text
+    assert "Aggregated by median (n = 3, m = 1): 1 kept, 1 shortened, 1 left out. Fallback: krum needs 5" in text
     assert "75.0%" in text
+    assert (" shortened " in text, " clipped" in text) == (True, False)  # as the page says it
     assert "far from its neighbours" in text
 
 
@@ -55,15 +56,19 @@ def test_a_client_shows_its_quarantine_and_how_often_it_was_dropped(options):
     assert shown["fates"] == {"kept": 0, "clipped": 1, "dropped": 0}
     assert shown["n_completed_rounds"] == 1
     text = printed("device", "show", "b", *options)
-    assert "Completed rounds it contributed to: 1; dropped in 0, clipped in 1, kept in 0\n" in text
+    assert "Completed rounds it contributed to: 1; left out in 0, shortened in 1, kept in 0\n" in text
 
 
 def test_a_clients_rounds_are_all_accounted_for():
     """Rules that record nothing when they keep all do not make the dropped look like many."""
     for fates, n_completed, told in (
         ((0, 0, 0), 9, "Completed rounds it contributed to: 9. Nobody was left out or shortened in any of them"),
-        ((2, 1, 3), 9, "Completed rounds it contributed to: 9; dropped in 3, clipped in 1, kept in 2; in the 3 others"),
-        ((6, 0, 3), 9, "Completed rounds it contributed to: 9; dropped in 3, clipped in 0, kept in 6"),
+        (
+            (2, 1, 3),
+            9,
+            "Completed rounds it contributed to: 9; left out in 3, shortened in 1, kept in 2; in the 3 others",
+        ),
+        ((6, 0, 3), 9, "Completed rounds it contributed to: 9; left out in 3, shortened in 0, kept in 6"),
     ):
         said = fates_in_words(dict(zip(("kept", "clipped", "dropped"), fates, strict=True)), n_completed)
         assert said.removesuffix(" nobody was left out or shortened") == told, fates
@@ -110,8 +115,8 @@ def test_a_round_of_the_adaptive_rule_says_whom_it_counted():
     """That the mean was used is no sign that the rule was not."""
     for made, told in (
         (_made("mean", 9, 0, 0), "adaptive: mean of all 9, nobody left out or shortened"),
-        (_made("mean", 6, 1, 2), "adaptive: mean of 7 of 9, 2 left out, 1 clipped"),
-        (_made("median", 9, 0, 0), "Aggregated by median (n = 9, m = 2): 9 kept, 0 clipped, 0 dropped."),
+        (_made("mean", 6, 1, 2), "adaptive: mean of 7 of 9, 2 left out, 1 shortened"),
+        (_made("median", 9, 0, 0), "Aggregated by median (n = 9, m = 2): 9 kept, 0 shortened, 0 left out."),
     ):
         assert rule_in_words("adaptive", made) == told, made
 

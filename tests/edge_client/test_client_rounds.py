@@ -30,6 +30,18 @@ async def test_the_next_round_is_one_with_its_model(mqtt_broker):
         assert client.model_version == 3
 
 
+async def test_rounds_that_went_back_are_new_ones(mqtt_broker):
+    """A restored database begins lower than devices have been: they need not wait until it is there again."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(9)
+        assert (await client.next_round(after=8)).round == 9
+        await federator.announce(3)
+        assert (await client.next_round(after=9)).round == 3
+        for after in (3, 10):  # the caller has seen this one; no round 10 was ever there
+            with pytest.raises(UnavailableError, match=f"no round after {after}"):
+                await client.next_round(after=after, timeout_s=0.1)  # clock: runs out
+
+
 async def test_a_closed_round_that_another_follows_is_waited_for(mqtt_broker):
     """While helpers are asked no round is open; whoever took part waits for the next one."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:

@@ -4,12 +4,15 @@ import contextlib
 import json
 
 from cli.commands import foltr_process
-from integration.deployment import FEDERATION, Deployment, on
+from integration.deployment import FEDERATION, Deployment, client_name, on
 from sqlalchemy import text
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.protocol.signing import key_to_text
+from foltr.core.protocol.verdicts import Reason
 from foltr.edge_client.client import EdgeClient
+from foltr.operations.overview import read_overview
+from foltr.operations.verdict import judge
 from foltr.storage.queries import list_clients, list_events
 
 N_CLIENTS = 4
@@ -47,7 +50,7 @@ class Officer:
 
 
 @on("sqlite")
-async def test_everybody_who_heard_of_an_entry_sees_that_it_was_cut(mosquitto_server, migrated_url, tmp_path):
+async def test_everybody_who_heard_of_an_entry_sees_that_it_was_cut(mosquitto_server, migrated_url, tmp_path, operator):
     """The database alone does not show it. The federator, devices, a remembered receipt and the published head do."""
     async with contextlib.AsyncExitStack() as stack:
         deployment = await stack.enter_async_context(
@@ -92,6 +95,17 @@ async def test_everybody_who_heard_of_an_entry_sees_that_it_was_cut(mosquitto_se
         # By now the federator has signed the shorter log: who remembers a longer one sees it still.
         assert json.loads(officer.ask_broker("--json").stdout)["entry"] == 2
         assert officer.verify("--entry", noted).returncode == 1
+        # The operator answers the finding, here for one whom the database does not have; the proof remains.
+        assert await finds_it(deployment)
+        await operator("erasure", "request", client_name(1), "--broker", deployment.broker_url)
+        assert not await finds_it(deployment)
+        assert officer.verify("--entry", noted).returncode == 1
+
+
+async def finds_it(deployment: Deployment) -> bool:
+    """Whether the verdict says that the log lacks entries."""
+    verdict = judge(await read_overview(deployment.database, FEDERATION))
+    return Reason.AUDIT_LOG_DIFFERS in {each.reason for each in verdict.findings}
 
 
 def device(deployment: Deployment, folder, number: int) -> EdgeClient:

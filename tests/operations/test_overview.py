@@ -1,6 +1,6 @@
 """The overview of a federation, as the command line and the HTTP API show it."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.history_database import OPENED, made_history
@@ -9,7 +9,7 @@ from support.secure_policies import policy
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.heartbeat import FederatorStatus
-from foltr.core.protocol.states import RoundState
+from foltr.core.protocol.states import OrderOutcome, RoundState
 from foltr.operations import reading
 from foltr.operations.overview import NEWEST_ROUNDS, Budget, activity_of, read_overview
 from foltr.operations.situation import ReceivedStatus
@@ -20,7 +20,7 @@ from foltr.storage.erasure.erasures import erase_client
 from foltr.storage.erasure_records import ErasureRequest
 from foltr.storage.federations import claim_federation
 from foltr.storage.policies import adopt_policy
-from foltr.storage.records import Batch, MembershipChange, NewEvent
+from foltr.storage.records import Batch, MembershipChange, NewEvent, NewOrder
 from foltr.storage.sum_records import PolicyRecord
 
 
@@ -78,6 +78,55 @@ async def test_the_two_clocks_are_read_at_one_moment(made, monkeypatch):
     monkeypatch.setattr(reading, "datetime", Clock)
     await read_overview(made, "mail")
     assert noted[noted.index("find_lease") + 1] == "now", noted
+
+
+async def test_what_a_clock_that_was_ahead_has_stored_is_no_activity(made):
+    """It stays in the future for an hour, and a federator that died meanwhile must not look alive."""
+    before = (await read_overview(made, "mail")).situation
+    epoch = await claim_federation(made, "mail", 1.0)
+    ahead = before.at + timedelta(hours=1)
+    await commit_batch(made, "mail", epoch, Batch(events=[NewEvent(ahead, "intake_full")]))
+    after = (await read_overview(made, "mail")).situation
+    assert (before.dated_until, after.dated_until) == (None, ahead)
+    assert after.last_activity == before.last_activity
+    assert after.silence_s >= before.silence_s > 0
+
+
+async def test_a_cut_audit_log_is_found_until_its_erasures_are_ordered_again(made):
+    """Not for an hour: nobody may have looked. Other orders, and those of before, are no answer to it."""
+    epoch = await claim_federation(made, "mail", 1.0)
+    at = datetime.now(UTC) - timedelta(days=1)
+
+    async def found_after(*batches: Batch):
+        for batch in batches:
+            await commit_batch(made, "mail", epoch, batch)
+        found = (await read_overview(made, "mail")).log_differs
+        return None if found is None else found.detail
+
+    def order(number: int, kind: str, seconds: float) -> Batch:
+        given = at + timedelta(seconds=seconds)
+        return Batch(orders=[NewOrder(number, kind, None, bytes(32), OrderOutcome.OBEYED, given)])
+
+    assert await found_after(order(1, "forget_client", -9)) is None
+    differs = Batch(events=[NewEvent(at, "audit_log_differs", "entry 4 is missing")])
+    assert await found_after(differs, order(2, "lift_quarantine", 5)) == "entry 4 is missing"
+    assert await found_after(order(3, "forget_client", 9)) is None
+    again = Batch(events=[NewEvent(at + timedelta(hours=1), "audit_log_differs", "entry 9 is missing")])
+    assert await found_after(again) == "entry 9 is missing"
+    assert await found_after(order(4, "forget_tombstone", 3601)) is None
+
+
+async def test_an_older_database_is_found_until_its_rounds_pass_the_announced_one(made):
+    """However often the federator was started meanwhile: the broker knows only its own rounds then."""
+    epoch = await claim_federation(made, "mail", 1.0)
+    at = datetime.now(UTC) - timedelta(days=1)
+    found = []
+    for announced in (1, 2, 3):  # round 2 is open
+        events = [NewEvent(at, "database_older", f"round {announced} was announced", round=announced)]
+        await commit_batch(made, "mail", epoch, Batch(events=events))
+        older = (await read_overview(made, "mail")).database_older
+        found.append(None if older is None else older.detail)
+    assert found == [None, "round 2 was announced", "round 3 was announced"]
 
 
 async def test_what_was_refused_lately_is_counted_by_reason(made):

@@ -9,7 +9,7 @@ from support.overviews import CALM, NOW, OPENED, ROUND, overview
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.states import JobState, RoundState, Strategy
-from foltr.core.protocol.verdicts import Finding, Level, Reason, Verdict, as_row
+from foltr.core.protocol.verdicts import Finding, Level, Reason, Verdict, as_rows
 from foltr.operations.situation import ReceivedStatus
 from foltr.operations.verdict import MANY_REFUSALS, judge, verdict_without_database
 from foltr.storage.activity_records import (
@@ -22,7 +22,7 @@ from foltr.storage.activity_records import (
     RevokedClient,
 )
 from foltr.storage.erasure_records import HeldReset
-from foltr.storage.errors import SchemaDiffersError
+from foltr.storage.errors import SchemaNewerError, SchemaOlderError
 from foltr.storage.history_records import ProposalRow
 from foltr.storage.leases import Lease
 
@@ -72,7 +72,8 @@ def test_a_calm_federation_is_ok():
         ({}, {"revoked": [RevokedClient("device-003", NOW)]}, ("device_revoked", "device-003")),
         ({}, {"suspects": [ProposalRow("device-003", 3, OPENED, 9, "far away")]}, ("devices_suspect", "device-003")),
         ({}, {"lately": {EventKind.MODEL_ROLLED_BACK: EVENT}}, ("model_rolled_back", "")),
-        ({}, {"lately": {EventKind.AUDIT_LOG_DIFFERS: EVENT}}, ("audit_log_differs", "")),
+        ({}, {"database_older": EVENT}, ("database_older", "the database")),
+        ({}, {"log_differs": EVENT}, ("audit_log_differs", "")),
         ({}, {"model": NewestModel(7, 11, OPENED, OPENED, NOW, None, None)}, ("model_has_erased", "")),
         ({}, {"erasures": ErasureCounts(0, 1, 0, 0, 1, OPENED)}, ("erasure_overdue", "")),
         ({}, {"held_reset": HeldReset(4, OPENED, 1, 9, 12, 3)}, ("erasure_needs_order", "")),
@@ -125,17 +126,40 @@ def test_without_a_database_it_is_down():
     """Tables of another version have another next step than a database that is away."""
     for error, reason in (
         (UnavailableError("refused"), Reason.DATABASE_UNREACHABLE),
-        (SchemaDiffersError("revision 0001"), Reason.SCHEMA_DIFFERS),
+        (SchemaOlderError("revision 0001"), Reason.SCHEMA_OLDER),
+        (SchemaNewerError("revision 9999"), Reason.SCHEMA_NEWER),
     ):
-        verdict = verdict_without_database(error, "postgresql://north:5432/foltr")
+        verdict = verdict_without_database(error, {}, "postgresql://north:5432/foltr")
         assert verdict.level is Level.DOWN
         assert [(each.reason, each.culprit) for each in verdict.findings] == [(reason, "postgresql://north:5432/foltr")]
+
+
+def test_devices_that_send_nothing_may_refuse_the_federator():
+    """If they are online and rounds end without any update; not if some came, or nobody is there."""
+    asks = []
+    for n_empty, n_online in ((3, 9), (2, 9), (3, 0)):
+        found = overview(n_failed_in_a_row=3, n_empty_in_a_row=n_empty, members=MemberCounts(12, n_online, 0, 0, 0))
+        details = {each.reason: each.detail for each in judge(found).findings}
+        asks.append("9 devices are online and sent nothing" in details[Reason.ROUNDS_FAIL])
+    assert asks == [True, False, False]
+
+
+def test_commands_have_the_values_that_are_known():
+    """Those of a reader, and the culprit; a placeholder stays if nobody knows better."""
+    refused = Finding(Reason.MESSAGES_REFUSED, "", "mallory")
+    away = Finding(Reason.BROKER_UNREACHABLE, "", "mqtt://north:1883")
+    assert refused.command({"URL": "sqlite:///a.sqlite"}) == "foltr device show mallory --db sqlite:///a.sqlite"
+    assert refused.command() == "foltr device show mallory --db URL"
+    assert Finding(Reason.KEY_MISSING, "").command() == "foltr erasure request CLIENT"
+    assert away.command({"URL": "x", "FILE": "operator.json"}) == "foltr doctor --credentials operator.json"
+    known = overview(replace(CALM, lease=replace(LED, left_s=3603.0)), values={"FILE": "a"}, n_failed_in_a_row=3)
+    assert judge(known).values == {"FILE": "a"}
 
 
 def test_each_reason_has_a_level_a_command_and_a_place_in_the_runbook():
     """None is ok: then it would be no reason."""
     for reason in Reason:
-        row = as_row(Finding(reason, ""))
+        (row,) = as_rows(Verdict.of([Finding(reason, "")]))
         assert row["level"] in {"degraded", "down"}
         assert row["sentence"].endswith(".")
         assert row["command"]

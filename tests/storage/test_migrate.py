@@ -19,6 +19,7 @@ from foltr.core.errors import SettingsError
 from foltr.storage import engines, migrate
 from foltr.storage.database import VACUUM_TIMEOUT_S, Database
 from foltr.storage.engines import STATEMENT_TIMEOUT_S
+from foltr.storage.errors import SchemaNewerError, SchemaOlderError
 from foltr.storage.migrate import _migrations, current, downgrade, head, require_head, upgrade
 from foltr.storage.tables import metadata
 from foltr.storage.views import views
@@ -189,13 +190,13 @@ async def test_a_large_table_may_take_its_time(database_url: str) -> None:
 async def test_an_old_schema_says_what_to_run(database_url: str) -> None:
     """A service does not start on a schema it was not written for."""
     async with await Database.connect(database_url) as db:
-        with pytest.raises(SettingsError, match=r"revision none.*foltr db upgrade"):
+        with pytest.raises(SchemaOlderError, match=r"revision none.*foltr db upgrade"):
             await require_head(db)
         await upgrade(db)
         await require_head(db)
         async with db.transaction() as connection:
             await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-        with pytest.raises(SettingsError, match=r"9999, which this foltr does not know"):
+        with pytest.raises(SchemaNewerError, match=r"9999, which this foltr does not know"):
             await require_head(db)
 
 

@@ -30,17 +30,28 @@ async def test_online_members_are_those_connected_now(stored) -> None:
 async def test_the_last_activity_is_the_newest_of_everything(stored) -> None:
     """A round, a client, an event or an update: whatever was stored last."""
     start = stored.opening(1).opened_at
-    assert await last_activity(stored.db, "web") is None
+    later = start + timedelta(seconds=9)
+    assert await last_activity(stored.db, "web", later) == (None, None)
     await stored.open(1)
-    assert await last_activity(stored.db, "web") == start
+    assert await last_activity(stored.db, "web", later) == (start, start)
     await stored.join("a")
     await stored.commit(Batch(updates=[stored.update("a")]))
-    assert await last_activity(stored.db, "web") == start + timedelta(seconds=1)
+    assert await last_activity(stored.db, "web", later) == (start + timedelta(seconds=1), start + timedelta(seconds=1))
     await stored.commit(Batch(events=[NewEvent(start + timedelta(seconds=2), "intake_full")]))
-    assert await last_activity(stored.db, "web") == start + timedelta(seconds=2)
+    assert await last_activity(stored.db, "web", later) == (start + timedelta(seconds=2), start + timedelta(seconds=2))
     seen = MembershipChange("a", "offline", start + timedelta(seconds=3))
     await stored.commit(Batch(membership=[seen]))
-    assert await last_activity(stored.db, "web") == start + timedelta(seconds=3)
+    assert await last_activity(stored.db, "web", later) == (start + timedelta(seconds=3), start + timedelta(seconds=3))
+
+
+async def test_times_in_the_future_are_no_activity(stored) -> None:
+    """A federator whose clock was ahead has left them; they are found beside the newest time that was."""
+    start = stored.opening(1).opened_at
+    hour_ahead = start + timedelta(hours=1)
+    await stored.commit(Batch(events=[NewEvent(hour_ahead, "intake_full")]))
+    assert await last_activity(stored.db, "web", start) == (None, hour_ahead)
+    await stored.open(1)
+    assert await last_activity(stored.db, "web", start) == (start, hour_ahead)
 
 
 async def test_rejections_of_one_round(stored) -> None:

@@ -107,6 +107,11 @@ class MosquittoServer:
             )
         wait_for_server("Mosquitto", self._process, lambda: accepts(self.port), self.log)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def stop(self) -> None:
         """Stop it as an operator does (SIGTERM): sessions and queued messages are written to disk."""
         if self._process is not None:

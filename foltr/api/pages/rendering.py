@@ -13,6 +13,7 @@ from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.version import __version__
 from foltr.operations.explanations import duration
+from foltr.operations.situation import MOST_APART
 
 HERE = Path(__file__).parent
 _NOTHING = "\N{EN DASH}"
@@ -30,7 +31,11 @@ def _moment(at: datetime | None) -> str:
 
 
 def _ago(at: datetime | None, now: datetime) -> str:
-    return _NOTHING if at is None else f"{duration((now - at).total_seconds())} ago"
+    if at is None:
+        return _NOTHING
+    if at > now + MOST_APART:
+        return f"{duration((at - now).total_seconds())} in the future"
+    return f"{duration((now - at).total_seconds())} ago"
 
 
 def _counted(value: float | None) -> str:

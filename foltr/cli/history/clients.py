@@ -33,7 +33,7 @@ _CONTRIBUTION_COLUMNS = {
     "interactions": lambda row: row.n_interactions,
     "received": lambda row: f"{row.received_at:%m-%d %H:%M:%S}",
     "model": lambda row: row.model_version,
-    "fate": lambda row: row.fate,
+    "fate": lambda row: row.fate and row.fate.in_words,
     "reason": lambda row: row.fate_reason,
 }
 
@@ -97,13 +97,13 @@ def membership_in_words(row: "ClientRow") -> str:
 
 
 def fates_in_words(fates: dict[str, int], n_completed: int) -> str:
-    """Say in how many rounds a client's update was dropped or clipped. A rule that keeps all records nothing."""
+    """Say in how many rounds a client's update was left out or shortened. A rule that keeps all records nothing."""
     told = f"Completed rounds it contributed to: {n_completed}"
     n_told = sum(fates.values())
     if not n_told:
         return f"{told}. Nobody was left out or shortened in any of them"
     others = f"; in the {n_completed - n_told} others nobody was left out or shortened" if n_told < n_completed else ""
-    counts = f"dropped in {fates[Fate.DROPPED]}, clipped in {fates[Fate.CLIPPED]}, kept in {fates[Fate.KEPT]}"
+    counts = ", ".join(f"{fate.in_words} in {fates[fate]}" for fate in reversed(Fate))
     return f"{told}; {counts}{others}"
 
 

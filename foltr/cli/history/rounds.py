@@ -37,7 +37,9 @@ _CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at"
 _SUM_COLUMNS: Columns = {
     **{name: itemgetter(name) for name in ("cohort", "n_clients", "n_out")},
     "norm_proofs": lambda row: None if row["n_norm_proofs_failed"] is None else f"{row['n_norm_proofs_failed']} failed",
-    **{name: itemgetter(name) for name in ("helpers", "noise", "fate", "share")},
+    **{name: itemgetter(name) for name in ("helpers", "noise")},
+    "fate": lambda row: row["fate"] and row["fate"].in_words,
+    "share": itemgetter("share"),
 }
 _HIGHEST_ROUND = 2**31 - 1
 _LONGEST_S = 30 * 86_400
@@ -56,7 +58,7 @@ _ROUND_COLUMNS = {
 _FATE_COLUMNS = {
     "client_id": lambda row: row.client_id,
     "n_interactions": lambda row: row.n_interactions,
-    "fate": lambda row: row.fate,
+    "fate": lambda row: row.fate and row.fate.in_words,
     "share": lambda row: None if row.share is None else f"{row.share:.1%}",
     "score": lambda row: None if row.score is None else f"{row.score:.4g}",
     "reason": lambda row: row.fate_reason,

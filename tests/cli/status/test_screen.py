@@ -6,12 +6,15 @@ from datetime import timedelta
 
 from support.overviews import CALM, NOW, OPENED, overview
 
-from foltr.cli.status import federator_in_words, screen_lines
+from foltr.cli.settings import Settings
+from foltr.cli.status import federator_in_words, screen_lines, values_of
 from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.states import JobState, Strategy
+from foltr.operations.explanations import explain
 from foltr.operations.overview import Budget, Effectiveness, Overview
 from foltr.operations.situation import ReceivedStatus
+from foltr.operations.verdict import judge
 from foltr.storage.activity_records import (
     ErasureCounts,
     EvaluatedRound,
@@ -104,6 +107,33 @@ def test_whether_the_federator_is_there_and_who_says_so():
         (ReceivedStatus(unreachable="refused"), "it ran when it last stored something (the broker cannot be reached)"),
     ):
         assert said in federator_in_words(overview().with_received(known).situation), known
+
+
+def test_a_time_in_the_future_is_said_to_be_one():
+    """It is no sign of life: neither on the screen, nor in the verdict, nor in what the round waits for."""
+    ahead = replace(CALM, dated_until=NOW + timedelta(minutes=59))
+    told = "Rows are dated up to 59 min in the future, by a clock that is or was ahead; they do not count as activity"
+    assert f"last stored 2 s ago; {told}" in federator_in_words(ahead)
+    assert f"{told}." in explain(ahead)
+    down = overview(ahead).with_received(heard(3, online=False))
+    assert f"Nothing was stored for 2 s. {told}." in " ".join(each.detail for each in judge(down).findings)
+    only = replace(ahead, last_activity=None)
+    assert federator_in_words(only).endswith(told)
+    assert "ever" not in judge(overview(only).with_received(heard(3, online=False))).headline
+
+
+def test_a_command_to_type_never_has_a_password(monkeypatch, tmp_path):
+    """The variable has it, if the URL comes from there; else it is masked, and the person who knows it puts it in."""
+    monkeypatch.chdir(tmp_path)
+    url = "postgresql://foltr:s3cret@north/foltr"
+    assert values_of(Settings(db_url=url)) == {"URL": "'postgresql://foltr:***@north/foltr'"}
+    monkeypatch.setenv("FOLTR_DB_URL", url)
+    assert values_of(Settings(db_url=url)) == {"URL": '"$FOLTR_DB_URL"'}
+    assert values_of(Settings(db_url="sqlite:///my file")) == {"URL": "'sqlite:///my file'"}
+    assert values_of(Settings(credentials="me.json"))["FILE"] == "me.json"
+    (tmp_path / "foltr-operator").mkdir()
+    (tmp_path / "foltr-operator/operator.json").touch()
+    assert values_of(Settings())["FILE"] == "foltr-operator/operator.json"
 
 
 def test_the_verdict_comes_first_with_what_to_type():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 
 import pytest
 from cli.commands import foltr, start
@@ -101,4 +102,13 @@ def test_what_is_not_there_is_said(tmp_path):
     assert "postgresql://127.0.0.1:1/none: The database does not answer." in " ".join(away.stdout.split())
     (tmp_path / "old.sqlite").touch()
     old = json.loads(foltr("status", "--db", f"sqlite:///{tmp_path / 'old.sqlite'}", "--json", code=3).stdout)
-    assert [each["reason"] for each in old["verdict"]["findings"]] == ["schema_differs"]
+    assert [(each["reason"], each["command"]) for each in old["verdict"]["findings"]] == [
+        ("schema_older", f"foltr db upgrade --db sqlite:///{tmp_path / 'old.sqlite'}")
+    ]
+    with sqlite3.connect(tmp_path / "empty.sqlite") as newer:
+        newer.execute("UPDATE alembic_version SET version_num = '9999'")
+    newer.close()
+    said = " ".join(foltr("status", "--db", empty, code=3).stdout.split())
+    assert "install that version" in said
+    assert "Type: foltr doctor" in said
+    assert "db upgrade" not in said
