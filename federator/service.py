@@ -156,9 +156,7 @@ class FederatorService:
             ahead_s=lambda: 0.0 if self._lease is None else self._lease.ahead_s,
             undelivered=lambda: None if self._group_watch is None else self._group_watch.unanswered,
             awaited_helpers=lambda: self._actor.awaited_helpers,
-            keyless=lambda: self._keyless,
         )
-        self._keyless: list[str] = []
         self._alive_file = alive_file
         self._heartbeat = Heartbeat(
             self._link, topics, key, clock, self._store.require_writer, beat_every_s, on_beat=self._note_beat
@@ -238,6 +236,7 @@ class FederatorService:
                 group.create_task(self._retained.run()),
                 group.create_task(self._link.wait_failed()),
                 group.create_task(self._look_for_keys()),
+                group.create_task(self._check.watch_certificate()),
             ]
             if self._group_watch is not None:
                 tasks.append(group.create_task(self._group_watch.run()))
@@ -263,8 +262,8 @@ class FederatorService:
         """Find the clients without a data key, now and then: at start, and until they are forgotten again."""
         while True:
             with suppress(UnavailableError):
-                self._keyless = await self._store.clients_without_key()
-            await asyncio.sleep(_KEYS_EVERY_S if self._keyless else _KEYS_RARELY_S)
+                self._check.keyless = await self._store.clients_without_key()
+            await asyncio.sleep(_KEYS_EVERY_S if self._check.keyless else _KEYS_RARELY_S)
 
     async def _confirm_lease(self) -> None:
         """Check that no other federator leads: connecting would disconnect the one that serves in this session."""

@@ -70,6 +70,12 @@ class Reason(StrEnum):
     POLICY_ENDED = "policy_ended", Level.DOWN, "The privacy policy has ended.", "foltr policy new"
     CLOCK_DIFFERS = "clock_differs", Level.DEGRADED, "Clocks differ.", "timedatectl status"
     DISK_LOW = "disk_low", Level.DEGRADED, "The disk of the federator is almost full.", "df -h"
+    CERTIFICATE_REFUSED = (
+        "certificate_refused",
+        Level.DEGRADED,
+        "New connections refuse the broker's certificate; those that live go on.",
+        "foltr broker renew",
+    )
     CERTIFICATE_EXPIRES = (
         "certificate_expires",
         Level.DEGRADED,

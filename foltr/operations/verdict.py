@@ -76,6 +76,8 @@ def _federator(situation: Situation) -> Iterator[Finding]:
     # A leader that is connected knows better than a visitor whom a network may keep out.
     if situation.broker == "unreachable" and not situation.is_led:
         yield Finding(Reason.BROKER_UNREACHABLE, _sentence(situation.broker_detail))
+    if situation.broker_found is not None:
+        yield situation.broker_found
     failed = situation.failed
     if failed is not None and situation.failed_why and failed.reason.startswith("helpers_"):
         yield Finding(Reason.HELPER_AWAITED, _sentence(situation.failed_why))

@@ -27,8 +27,9 @@ from support.servers import ProvisionedMosquitto
 from support.waiting import until
 
 from foltr.broker.authorities import issuing_authority
-from foltr.broker.certificates import issue_client
+from foltr.broker.certificates import issue_client, issue_server
 from foltr.broker.provision import reload_broker
+from foltr.broker.renewal import renew_server
 from foltr.broker.users import readmit_user
 from foltr.core.errors import UnavailableError
 from foltr.core.operator.credentials import FEDERATOR_USER, BrokerAccess, read_credentials, write_credentials
@@ -220,6 +221,24 @@ async def test_the_federators_certificate_has_expired(tmp_path, migrated_url):
         give(deployment, access)
         await restart(deployment, watch)
         await watch.is_well(WITHOUT_DEVICES)
+
+
+async def test_the_brokers_certificate_is_replaced_by_an_expired_one(tmp_path, migrated_url):
+    """Beneath a broker that runs, and the federator's connection that lives."""
+    async with (
+        guarded(tmp_path, migrated_url, "passwords") as (server, deployment),
+        watched(migrated_url, FEDERATION, tmp_path) as watch,
+    ):
+        await watch.is_well(WITHOUT_DEVICES)
+        old = issue_server(issuing_authority(server.operator_dir), ["localhost", "127.0.0.1"], -0.02)
+        (server.broker_dir / "server.crt").write_text(old.certificate_pem)
+        (server.broker_dir / "server.key").write_text(old.key_pem)
+        reload_broker(server.operator_dir)
+        await watch.finds("broker's certificate expired", Reason.CERTIFICATE_REFUSED, f"broker {server.url}")
+        renew_server(server.operator_dir, issuing_authority(server.operator_dir))
+        reload_broker(server.operator_dir)
+        await watch.is_well(WITHOUT_DEVICES)
+        assert deployment.is_alive
 
 
 async def test_a_helper_is_killed(tmp_path, mosquitto_server, migrated_url):

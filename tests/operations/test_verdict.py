@@ -111,6 +111,14 @@ def test_a_leader_with_a_broker_outweighs_a_visitor_without():
     assert judge(seen).level is Level.OK
 
 
+def test_a_certificate_that_a_visitor_refuses_counts():
+    """No network makes a certificate expire: devices that connect again are refused, too."""
+    refused = Finding(Reason.CERTIFICATE_REFUSED, "It has expired.", "broker mqtts://north:8883")
+    heard = ReceivedStatus(unreachable="mqtts://north:8883: its certificate is not valid now", found=refused)
+    judged = judge(overview(replace(CALM, lease=LED), found_by_leader=[refused]).with_received(heard))
+    assert (judged.level, judged.findings) == (Level.DEGRADED, (refused,))
+
+
 def test_the_gravest_comes_first_and_counts():
     """Down before degraded; the headline says how many more there are."""
     low, full = (Finding(reason, "3 % left.", "/data") for reason in (Reason.DISK_LOW, Reason.DISK_FULL))
