@@ -95,6 +95,12 @@ class Reason(StrEnum):
         "The log of erasures lacks published entries: the database is older than its audit log.",
         "foltr erasure list --db URL",
     )
+    SELF_CHECK_FAILED = (
+        "self_check_failed",
+        Level.DEGRADED,
+        "The federator cannot check itself, so other findings may be missing.",
+        "journalctl -u foltr-federator",
+    )
     ROUNDS_FAIL = "rounds_fail", Level.DEGRADED, "Rounds end without a model.", "foltr rounds why --db URL"
     TOO_FEW_DEVICES = (
         "too_few_devices",
