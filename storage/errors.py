@@ -1,6 +1,6 @@
 """Errors of the stored state itself, as opposed to reaching it (``foltr.core.errors``)."""
 
-from foltr.core.errors import DataError, FoltrError, SettingsError
+from foltr.core.errors import DataError, FoltrError, SettingsError, UnavailableError
 
 
 class PartsRefusedError(FoltrError):
@@ -9,6 +9,10 @@ class PartsRefusedError(FoltrError):
 
 class SchemaDiffersError(SettingsError):
     """The tables are missing, or of another version than this program."""
+
+
+class DatabaseGoneError(UnavailableError):
+    """The file of a SQLite database is missing, or another one has taken its place."""
 
 
 class WriterFencedError(FoltrError):

@@ -39,6 +39,12 @@ class Reason(StrEnum):
         "The database does not answer.",
         "foltr doctor --db URL",
     )
+    DATABASE_GONE = (
+        "database_gone",
+        Level.DOWN,
+        "The file of the database is not there: it was moved or deleted, or never made.",
+        "foltr doctor --db URL",
+    )
     SCHEMA_DIFFERS = (
         "schema_differs",
         Level.DOWN,

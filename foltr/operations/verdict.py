@@ -13,7 +13,7 @@ from foltr.core.protocol.verdicts import Finding, Reason, Verdict
 from foltr.operations.explanations import duration
 from foltr.operations.overview import Overview
 from foltr.operations.situation import Situation
-from foltr.storage.errors import SchemaDiffersError
+from foltr.storage.errors import DatabaseGoneError, SchemaDiffersError
 
 _MOST_APART_S: Final = 5.0
 # Each device may have a few refusals a minute, such as those of rounds that ended before it was heard.
@@ -48,12 +48,13 @@ def judge(overview: Overview) -> Verdict:
 
 
 def verdict_without_database(error: Exception, address: str = "") -> Verdict:
-    """Return the verdict if the database cannot be read: UnavailableError, or SchemaDiffersError.
+    """Return the verdict if the database cannot be read: UnavailableError, DatabaseGoneError or SchemaDiffersError.
 
     Args:
         address: of the database; empty for readers who may not know it.
     """
-    reason = Reason.SCHEMA_DIFFERS if isinstance(error, SchemaDiffersError) else Reason.DATABASE_UNREACHABLE
+    known = ((SchemaDiffersError, Reason.SCHEMA_DIFFERS), (DatabaseGoneError, Reason.DATABASE_GONE))
+    reason = next((reason for kind, reason in known if isinstance(error, kind)), Reason.DATABASE_UNREACHABLE)
     return Verdict.of([Finding(reason, _sentence(str(error)), address)])
 
 

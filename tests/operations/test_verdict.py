@@ -22,7 +22,7 @@ from foltr.storage.activity_records import (
     RevokedClient,
 )
 from foltr.storage.erasure_records import HeldReset
-from foltr.storage.errors import SchemaDiffersError
+from foltr.storage.errors import DatabaseGoneError, SchemaDiffersError
 from foltr.storage.history_records import ProposalRow
 from foltr.storage.leases import Lease
 
@@ -133,6 +133,7 @@ def test_without_a_database_it_is_down():
     """Tables of another version have another next step than a database that is away."""
     for error, reason in (
         (UnavailableError("refused"), Reason.DATABASE_UNREACHABLE),
+        (DatabaseGoneError("moved"), Reason.DATABASE_GONE),
         (SchemaDiffersError("revision 0001"), Reason.SCHEMA_DIFFERS),
     ):
         verdict = verdict_without_database(error, "postgresql://north:5432/foltr")
