@@ -25,7 +25,7 @@ from foltr.core.protocol.states import OPEN_ROUND, TakesUpdates
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator.actor import FederationActor
 from foltr.federator.clock import Clock, SteadyClock
-from foltr.federator.deciding.state import key_replaced
+from foltr.federator.deciding.state import KeyReplacedError
 from foltr.federator.group_watch import GroupWatch
 from foltr.federator.leading.keeper import LeaseKeeper, new_holder
 from foltr.federator.leading.standby import Standby
@@ -39,6 +39,7 @@ from foltr.federator.publishing.retained import RetainedTopics
 from foltr.federator.resumption import create
 from foltr.federator.self_check import SelfCheck
 from foltr.federator.store import FederationStore
+from foltr.federator.summing.helper_statuses import HelperStatuses
 from foltr.federator.transaction_metrics import TransactionMetrics
 from foltr.federator.waiting import wait_for_broker
 from foltr.federator.worker_sharing import WorkerSharing
@@ -144,6 +145,7 @@ class FederatorService:
             requests=self._receipts,
             sharing=sharing,
         )
+        self._helper_statuses = HelperStatuses(topics, lambda: self._actor.state.policy if self._has_started else None)
         self._group_watch = None
         if sharing is not None:
             self._group_watch = GroupWatch(topics, self._link, sharing, self._actor.batches.note_undelivered)
@@ -155,7 +157,7 @@ class FederatorService:
             _folders(db),
             ahead_s=lambda: 0.0 if self._lease is None else self._lease.ahead_s,
             undelivered=lambda: None if self._group_watch is None else self._group_watch.unanswered,
-            awaited_helpers=lambda: self._actor.awaited_helpers,
+            awaited_helpers=self._awaited_helpers,
         )
         self._alive_file = alive_file
         self._heartbeat = Heartbeat(
@@ -248,7 +250,7 @@ class FederatorService:
             for task in tasks:
                 task.cancel()
             if self._actor.is_replaced:
-                raise key_replaced(self._federation)
+                raise KeyReplacedError(self._federation)
 
     async def _pause(self) -> None:
         if not self._stopped.is_set():
@@ -269,6 +271,10 @@ class FederatorService:
         """Check that no other federator leads: connecting would disconnect the one that serves in this session."""
         if self._lease is not None:
             await self._lease.confirm()
+
+    def _awaited_helpers(self) -> dict[str, str]:
+        awaited = dict.fromkeys(self._actor.awaited_helpers, "The open round waits for it.")
+        return awaited | dict.fromkeys(self._helper_statuses.offline, "It has left the broker.")
 
     def _is_healthy(self) -> bool:
         return self._actor.turning_for_s < _LONGEST_TURN_S
@@ -313,6 +319,8 @@ class FederatorService:
             self._group_watch.receive(message)
         elif message.topic in self._predecessor.topics:
             self._predecessor.receive(message)
+        elif self._topics.is_helper_status(message.topic):
+            self._helper_statuses.receive(message.payload)
         else:
             self.measures.note_message(message.topic)
             self._actor.receive(message)
@@ -368,7 +376,8 @@ def _subscriptions(plan: FederationPlan, topics: Topics, *, shares: bool) -> tup
     if shares:
         from_clients.append(topics.probe_answer(FEDERATOR_USER))
     usual = (*from_clients, topics.roster, topics.roster_chunks, topics.operator, topics.authorities)
-    return usual if plan.secure is None else (*usual, topics.policy, topics.helper_answers("+"))
+    of_helpers = (topics.helper_answers("+"), topics.helper_status("+"))
+    return usual if plan.secure is None else (*usual, topics.policy, *of_helpers)
 
 
 def read_actor(measures: FederatorMeasures, actor: FederationActor, clock: Clock) -> None:

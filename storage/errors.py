@@ -11,6 +11,10 @@ class SchemaDiffersError(SettingsError):
     """The tables are missing, or of another version than this program."""
 
 
+class DataKeysError(SettingsError):
+    """The folder of data keys lacks keys of stored updates, or holds others."""
+
+
 class DatabaseGoneError(UnavailableError):
     """The file of a SQLite database is missing, or another one has taken its place."""
 

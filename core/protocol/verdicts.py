@@ -181,6 +181,35 @@ class Reason(StrEnum):
         return f"docs/runbook.md#{self}"
 
 
+class Ending(StrEnum):
+    """Why a federator ended by itself. A member is written ``NAME = value, sentence, next command``."""
+
+    sentence: str
+    command: str
+
+    def __new__(cls, value: str, sentence: str = "", command: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.sentence, member.command = sentence, command
+        return member
+
+    DATA_KEYS_MISSING = "data_keys_missing", "Its folder of data keys lacks keys.", "foltr federator run --keys FOLDER"
+    KEY_REPLACED = (
+        "key_replaced",
+        "The operator has replaced its key.",
+        "foltr federator run --credentials foltr-operator/federator.json",
+    )
+    LEASE_LOST = "lease_lost", "Another federator took over.", "foltr federator run --standby"
+    SCHEMA_DIFFERS = (
+        "schema_differs",
+        "The tables are of another version than its program.",
+        "foltr db upgrade --db URL",
+    )
+    SETTINGS_REFUSED = "settings_refused", "Its settings are refused.", "foltr config show"
+    UNAVAILABLE = "unavailable", "Something it needs did not answer.", "foltr doctor --credentials FILE"
+    FAILED = "failed", "It failed.", "journalctl -u foltr-federator"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One reason why a federation is not well.
@@ -189,17 +218,19 @@ class Finding:
         culprit: what or who causes it: a device, a helper, a file, an address; empty if that is not known.
         detail: the measured fact, in one sentence.
         since: when it began, as far as is known.
+        next_command: what to type next, if that depends on the detail.
     """
 
     reason: Reason
     detail: str
     culprit: str = ""
     since: datetime | None = None
+    next_command: str = ""
 
     @property
     def command(self) -> str:
         """What to type next, with the client that it is about."""
-        return self.reason.command.replace("CLIENT", self.culprit or "CLIENT")
+        return (self.next_command or self.reason.command).replace("CLIENT", self.culprit or "CLIENT")
 
 
 @dataclass(frozen=True)

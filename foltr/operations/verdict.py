@@ -70,7 +70,11 @@ def _federator(situation: Situation) -> Iterator[Finding]:
             detail = f"Nothing was stored for {duration(situation.silence_s)}."
         if situation.connected:
             detail += f" {len(situation.connected)} devices wait for it."
-        yield Finding(Reason.FEDERATOR_STOPPED, detail, holder, situation.last_activity)
+        ended = None if situation.lease is None else situation.lease.ended
+        if situation.lease is not None and ended is not None:
+            detail = f"{ended.sentence} {_sentence(situation.lease.ended_detail)} {detail}"
+        command = "" if ended is None else ended.command
+        yield Finding(Reason.FEDERATOR_STOPPED, detail, holder, situation.last_activity, command)
     elif situation.federator == "silent":
         since = situation.broker_detail if situation.broker == "silent" else duration(situation.silence_s)
         yield Finding(Reason.FEDERATOR_HANGS, f"It has shown no sign of life for {since}.", holder)

@@ -9,7 +9,7 @@ from support.overviews import CALM, NOW, OPENED, ROUND, overview
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.states import JobState, RoundState, Strategy
-from foltr.core.protocol.verdicts import Finding, Level, Reason, Verdict, as_row
+from foltr.core.protocol.verdicts import Ending, Finding, Level, Reason, Verdict, as_row
 from foltr.operations.situation import ReceivedStatus
 from foltr.operations.verdict import MANY_REFUSALS, judge, verdict_without_database
 from foltr.storage.activity_records import (
@@ -103,6 +103,15 @@ def test_what_keeps_a_federator_from_leading_comes_first():
     waiting = replace(CALM, lease=replace(LED, left_s=-9), standbys=["north:48:a"])
     expected = [("broker_unreachable", "mqtt://north:1883"), ("federator_stopped", LED.holder)]
     assert reasons(overview(waiting, found_by_leader=[refused])) == expected
+
+
+def test_a_federator_that_ended_by_itself_says_why():
+    """With what to type for it: starting it again as it was would end in the same way."""
+    lease = replace(LED, holder=None, left_s=0.0, ended=Ending.DATA_KEYS_MISSING, ended_detail="keys = '/keys': gone")
+    (found,) = judge(overview(replace(CALM, lease=lease))).findings
+    assert found.reason is Reason.FEDERATOR_STOPPED
+    assert found.detail.startswith("Its folder of data keys lacks keys. keys = '/keys': gone. Nothing was stored")
+    assert as_row(found)["command"] == found.command == "foltr federator run --keys FOLDER"
 
 
 def test_a_leader_with_a_broker_outweighs_a_visitor_without():
