@@ -170,11 +170,13 @@ async def _serve(settings: Settings) -> None:
     from foltr.storage.leases import LEADER_IDLE_S
     from foltr.storage.migrate import require_head
 
+    federation = settings.federation
     try:
         identity = federator_identity(settings)
+        federation = identity.federation
         plan = make_plan(settings, identity)
     except SettingsError as error:
-        await _note_refused(settings, error)
+        await _note_refused(settings.db_url, federation, error)
         raise
     address = identity.address
     if identity.key is None:
@@ -224,15 +226,15 @@ async def _serve(settings: Settings) -> None:
     log.info("federator_stopped", federation=plan.federation)
 
 
-async def _note_refused(settings: Settings, error: SettingsError) -> None:
+async def _note_refused(db_url: str, federation: str, error: SettingsError) -> None:
     """Note in an existing database that a federator could not start, for who asks afterwards why none leads."""
     from foltr.federator.leading.ending import note_ending
     from foltr.storage.database import Database
 
     with contextlib.suppress(FoltrError):
-        require_existing(settings.db_url)
-        async with await Database.connect(settings.db_url) as database:
-            await note_ending(database, settings.federation, error)
+        require_existing(db_url)
+        async with await Database.connect(db_url) as database:
+            await note_ending(database, federation, error)
 
 
 def _with_target(rounds: Rounds) -> Rounds:
