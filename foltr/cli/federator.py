@@ -227,7 +227,7 @@ async def _serve(settings: Settings) -> None:
 
 
 async def _note_refused(db_url: str, federation: str, error: SettingsError) -> None:
-    """Note in an existing database that a federator could not start, for who asks afterwards why none leads."""
+    """Note in an existing database that a federator could not start: the verdict then says why none leads."""
     from foltr.federator.leading.ending import note_ending
     from foltr.storage.database import Database
 
