@@ -213,6 +213,7 @@ class Database:
         Raises:
             UnavailableError: for example, the disk has no room for a second copy of the tables.
         """
+        self.require_same_file()
         try:
             if self.dialect == "sqlite":
                 return await asyncio.to_thread(rewrite_sqlite, self.engine.url.database or "", tables)
@@ -232,6 +233,7 @@ class Database:
         Raises:
             UnavailableError: for example, the disk has no room for a second copy.
         """
+        self.require_same_file()
         async with self.engine.connect() as connection:
             driver: Any = (await connection.get_raw_connection()).driver_connection
             if self.dialect == "postgresql":

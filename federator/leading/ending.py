@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from foltr.core.errors import FoltrError, SettingsError, UnavailableError
+from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.protocol.verdicts import Ending
 from foltr.federator.deciding.state import KeyReplacedError
 from foltr.storage.database import Database
@@ -39,8 +39,9 @@ async def ending_noted(database: Database, federation: str) -> AsyncIterator[Non
 async def note_ending(database: Database, federation: str, error: Exception) -> None:
     """Note why a process ends, if the database takes it: the error itself matters more."""
     ending = next((ending for kind, ending in _ENDINGS if isinstance(error, kind)), Ending.FAILED)
-    # Other errors may name anything, such as a client; its log has them.
-    detail = str(error) if isinstance(error, FoltrError) else type(error).__name__
+    # Others may name a client, which may be erased; its log has them.
+    is_nameless = isinstance(error, SettingsError | UnavailableError | WriterFencedError)
+    detail = str(error) if is_nameless else type(error).__name__
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_NOTED_WITHIN_S), database.separate_pool() as pool:
             await note_ended(pool, federation, ending, detail)

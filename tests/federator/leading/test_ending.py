@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import update
 
-from foltr.core.errors import FoltrError, SettingsError, UnavailableError
+from foltr.core.errors import DataError, SettingsError, UnavailableError
 from foltr.core.protocol.verdicts import Ending
 from foltr.federator.deciding.state import KeyReplacedError
 from foltr.federator.leading.ending import ending_noted
@@ -43,8 +43,8 @@ async def ends_with(database: Database, error: Exception) -> tuple[Ending | None
     ],
 )
 async def test_each_error_has_its_reason(database, error, ending) -> None:
-    """With its text, if that is ours: others may name a client."""
-    detail = str(error) if isinstance(error, FoltrError) else "ValueError"
+    """With its text, unless that may name a client: it would outlive an erasure."""
+    detail = type(error).__name__ if isinstance(error, DataError | ValueError) else str(error)
     assert await ends_with(database, error) == (ending, detail)
 
 
