@@ -28,7 +28,7 @@ LOW_SHARE: Final = 0.05
 _SHOWN_CLIENTS: Final = 20
 # A connection that is renewed at once is not worth an alarm.
 _OUTAGE_S: Final = 3.0
-_HANDSHAKE_EVERY_S: Final = 5.0
+_HANDSHAKE_EVERY_S: Final = 3.0
 
 
 class SelfCheck:
