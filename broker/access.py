@@ -77,6 +77,7 @@ topic read {topics.policy}
 topic read {topics.operator}
 topic write {topics.helper_requests("+")}
 topic read {topics.helper_answers("+")}
+topic read {topics.helper_status("+")}
 {of_helpers}{of_workers}
 user {DESK_USER}
 topic read {topics.enrolment_requests}
@@ -110,6 +111,7 @@ user {helper_user(name)}
 topic read {topics.helper_requests(name)}
 topic read {topics.kept_enrolments}
 topic write {topics.helper_answers(name)}
+topic write {topics.helper_status(name)}
 # What it has committed itself to: it reads its own, to find out that its store is an old copy.
 topic readwrite {topics.helper_commitment(name)}
 """

@@ -6,7 +6,6 @@ import math
 import socket
 import ssl
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import Any, Protocol, Self
 
 import aiomqtt
@@ -14,7 +13,6 @@ import aiomqtt
 from foltr.broker.address import BrokerAddress
 from foltr.broker.failures import DisconnectCapture, NoAnswerError
 from foltr.broker.packets import PacketStream
-from foltr.broker.tls import expiry_of_peer
 
 QOS = 1  # QoS 2 livelocks in Mosquitto with more than 20 messages in flight.
 GOODBYE_S = 1.0
@@ -107,11 +105,6 @@ class Connection:
 
     async def __aexit__(self, *_: object) -> None:
         await self.client.__aexit__(None, None, None)
-
-    @property
-    def broker_expiry(self) -> datetime | None:
-        """When the broker's certificate ends; None without TLS."""
-        return expiry_of_peer(self.client._client.socket())  # noqa: SLF001 (aiomqtt has no public API)
 
     @property
     def ended(self) -> bool:

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import NamedTuple, Self
 
 import aiomqtt
@@ -75,7 +74,7 @@ class MqttLink:
         on_failed: called when the link has given up.
 
     Attributes:
-        broker_expiry: when the broker's certificate ends, as seen at the newest connection; None without TLS.
+        tls_context: of the next connection; None without TLS.
     """
 
     def __init__(
@@ -104,13 +103,12 @@ class MqttLink:
         self._timeout_s = timeout_s
         self._give_up_after_s = give_up_after_s
         self._on_failed = on_failed
-        self._tls_context = client_context(address.tls_material) if address.tls else None
+        self.tls_context = client_context(address.tls_material) if address.tls else None
         self._cause: FailureCause | None = None
         self._backoff: Backoff | None = None
         # The connection may use MQTT 5, in which the broker says why it ends one.
         self._may_speak_5 = not persistent
         self._was_up, self._leaving, self._up_since = False, False, 0.0
-        self.broker_expiry: datetime | None = None
         self._ending = DisconnectCapture()
         self._connection: Connection | None = None
         self._up = asyncio.Event()
@@ -131,7 +129,7 @@ class MqttLink:
         if not self.address.tls:
             return
         material = replace(self.address.tls_material or TlsMaterial(), ca=ca)
-        self._tls_context = client_context(material)
+        self.tls_context = client_context(material)
         self.address = replace(self.address, tls_material=material)
 
     async def __aenter__(self) -> Self:
@@ -332,7 +330,6 @@ class MqttLink:
 
     async def _serve(self, connection: Connection) -> None:
         self._connection = connection
-        self.broker_expiry = connection.broker_expiry
         connection.when_ended(self._pending_calls.end)
         try:
             if self._subscriptions:
@@ -357,7 +354,7 @@ class MqttLink:
         will = None if self._last_will is None else self._last_will()
         connection = Connection(
             self.address,
-            self._tls_context,
+            self.tls_context,
             self._receive,
             client_id=self.client_id,
             persistent=self._persistent,

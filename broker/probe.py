@@ -6,6 +6,7 @@ Used for diagnosis only: everything else speaks 3.1.1, through `foltr.broker.lin
 import socket
 import ssl
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -16,8 +17,9 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.tls import client_context
+from foltr.broker.tls import client_context, explain_failure
 from foltr.core.errors import UnavailableError
+from foltr.core.protocol.verdicts import Finding, Reason
 
 _REFUSED = 128
 # Bad user name or password, not authorised, banned, bad authentication method.
@@ -186,20 +188,51 @@ class PresentedCertificate:
     not_after: float
 
 
-def inspect_tls(address: BrokerAddress, timeout_s: float = 3.0) -> PresentedCertificate:
-    """Make a TLS handshake as every connection does, and return the peer. Raises OSError, ssl.SSLError among them."""
-    context = client_context(address.tls_material)
+def inspect_tls(
+    address: BrokerAddress, timeout_s: float = 3.0, context: ssl.SSLContext | None = None
+) -> PresentedCertificate:
+    """Make a TLS handshake as every connection does, and return the peer.
+
+    Args:
+        context: of the address, if it was made before: making one writes our key to a file for a moment.
+
+    Raises:
+        OSError: the handshake failed; ssl.SSLCertVerificationError if the certificate is refused.
+    """
+    context = context or client_context(address.tls_material)
     with (
         socket.create_connection((address.host, address.port), timeout=timeout_s) as plain,
         context.wrap_socket(plain, server_hostname=address.host) as secure,
     ):
         shown: Any = secure.getpeercert() or {}
+        version = secure.version() or "TLS"
+        with suppress(OSError):  # the answer to this goodbye; without a goodbye the broker logs an error
+            secure.unwrap()
         return PresentedCertificate(
-            secure.version() or "TLS",
+            version,
             _common_name(shown.get("subject", ())),
             _common_name(shown.get("issuer", ())),
             ssl.cert_time_to_seconds(shown["notAfter"]),
         )
+
+
+def look_at_certificate(
+    address: BrokerAddress, context: ssl.SSLContext | None = None
+) -> PresentedCertificate | Finding | None:
+    """Return the certificate that the broker shows to a new connection, or that it is refused. Blocking.
+
+    Returns:
+        None without TLS, and if the broker is away.
+    """
+    if not address.tls:
+        return None
+    try:
+        return inspect_tls(address, context=context)
+    except ssl.SSLCertVerificationError as error:
+        why = "" if (explained := explain_failure(error)) is None else explained[0]
+        return Finding(Reason.CERTIFICATE_REFUSED, f"{why[:1].upper()}{why[1:]}.", f"broker {address}")
+    except OSError:
+        return None
 
 
 def _common_name(names: Any) -> str:

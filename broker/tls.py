@@ -3,7 +3,6 @@
 import ssl
 import tempfile
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 from foltr.core.errors import SettingsError
@@ -57,14 +56,6 @@ def client_context(material: TlsMaterial | None) -> ssl.SSLContext:
     elif material.key is not None:
         raise SettingsError("broker_certificate: it is missing; broker_key is the key of a certificate")
     return context
-
-
-def expiry_of_peer(connection: object) -> datetime | None:
-    """Return when the certificate of the other side of a socket ends, in UTC; None without TLS."""
-    certificate = connection.getpeercert() if isinstance(connection, ssl.SSLSocket) else None
-    if not certificate:
-        return None
-    return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), UTC)
 
 
 def explain_failure(error: BaseException | None) -> tuple[str, str] | None:

@@ -83,7 +83,7 @@ NEEDS_YOU = {
     "round_declined": "The device skips rounds: see cause.",
     "round_held_back": "Secure rounds failed, so the next waits: `foltr rounds why`.",
     "rounds_stalled": "No round opened for 15 s: see hint.",
-    "self_check_failed": "A bug: report the traceback. The federator goes on without findings.",
+    "self_check_failed": "A bug: report the traceback. The federator goes on and tries again.",
     "session_taken_over": "Two processes use one identity: enrol another name.",
     "signatures_disabled": "Anybody may take part: only for trials.",
     "store_not_deleted": "A forgotten device's file remains: delete it.",

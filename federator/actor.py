@@ -20,7 +20,7 @@ from foltr.federator.batch_writer import BatchWriter
 from foltr.federator.clock import Clock
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.orders import erasure_ordered
-from foltr.federator.deciding.state import FederationState, key_replaced
+from foltr.federator.deciding.state import FederationState, KeyReplacedError
 from foltr.federator.engine import Backlog, decide
 from foltr.federator.eraser import Eraser, signed_by
 from foltr.federator.gathering import warn_slow_unlearning
@@ -114,7 +114,7 @@ class FederationActor:
         if self._sharing is not None:
             self._sharing.begin(self.epoch)
         if self.is_replaced:
-            raise key_replaced(self._plan.federation)
+            raise KeyReplacedError(self._plan.federation)
         await self.eraser.start(published)
         self._unlearner = self._new_unlearner()
         model, events = await resume_rounds(self._store, claimed, now, leader)

@@ -4,8 +4,10 @@ Nobody else sees these. They are stored beside its lease, also while it waits fo
 the federation has them (`foltr.operations.verdict`).
 """
 
+import asyncio
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +17,7 @@ from cryptography.x509 import load_pem_x509_certificates
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
+from foltr.broker.probe import PresentedCertificate, look_at_certificate
 from foltr.core.protocol.verdicts import Finding, Reason
 
 MOST_AHEAD_S: Final = 5.0
@@ -24,7 +27,8 @@ LOW_BYTES: Final = 2**30
 LOW_SHARE: Final = 0.05
 _SHOWN_CLIENTS: Final = 20
 # A connection that is renewed at once is not worth an alarm.
-_OUTAGE: Final = timedelta(seconds=3)
+_OUTAGE_S: Final = 3.0
+_HANDSHAKE_EVERY_S: Final = 3.0
 
 
 class SelfCheck:
@@ -36,7 +40,9 @@ class SelfCheck:
         folders: those it writes to.
         ahead_s: how far its clock is ahead of the database's.
         undelivered: the share of probes to the ingest workers without an answer; None without workers.
-        awaited_helpers: the helpers that a round waits for.
+        awaited_helpers: the helpers that a round waits for or will need, each with why it does not answer.
+
+    Attributes:
         keyless: `foltr.storage.findings.clients_without_key`, as they were found last.
     """
 
@@ -47,16 +53,18 @@ class SelfCheck:
         folders: Sequence[Path],
         ahead_s: Callable[[], float],
         undelivered: Callable[[], float | None],
-        awaited_helpers: Callable[[], Sequence[str]],
-        keyless: Callable[[], Sequence[str]],
+        awaited_helpers: Callable[[], Mapping[str, str]],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._holder, self._link, self._folders, self._now = holder, link, folders, now
-        self._ahead_s, self._undelivered = ahead_s, undelivered
-        self._awaited_helpers, self._keyless = awaited_helpers, keyless
+        self._holder, self._link, self._folders = holder, link, folders
+        self._now, self._monotonic = now, monotonic
+        self._ahead_s, self._undelivered, self._awaited_helpers = ahead_s, undelivered, awaited_helpers
+        self.keyless: Sequence[str] = ()
         self._since: dict[tuple[Reason, str], datetime] = {}
-        self._down_at: datetime | None = None
+        self._down: tuple[datetime, float] | None = None  # since when, by both clocks
         self._expiries: tuple[BrokerAddress, list[tuple[str, datetime]]] | None = None
+        self._of_broker: PresentedCertificate | Finding | None = None  # as a new connection sees it
 
     def __call__(self) -> list[Finding]:
         """Return what is wrong now, each with the moment at which this process found it first."""
@@ -65,18 +73,26 @@ class SelfCheck:
         self._since = {(each.reason, each.culprit): self._since.get((each.reason, each.culprit), now) for each in found}
         return [replace(each, since=self._since[each.reason, each.culprit]) for each in found]
 
+    async def watch_certificate(self) -> None:
+        """Look for ever at the certificate that the broker shows to new connections: it may be replaced meanwhile."""
+        while True:
+            link = self._link()
+            self._of_broker = await asyncio.to_thread(look_at_certificate, link.address, link.tls_context)
+            await asyncio.sleep(_HANDSHAKE_EVERY_S)
+
     def _broker(self, now: datetime) -> Iterator[Finding]:
         link = self._link()
         if link.connected:
-            self._down_at = None
+            self._down = None
             return
-        if self._down_at is None:
-            self._down_at = now
-        if now - self._down_at >= _OUTAGE:
+        if self._down is None:
+            self._down = now, self._monotonic()
+        since, down_at = self._down
+        if self._monotonic() - down_at >= _OUTAGE_S:
             # Without the seconds that the outage has lasted, or each second would be another finding.
             cause = link.cause
             why = "no connection" if cause is None else f"{cause.failure_kind}: {cause.in_words.rstrip('.')}"
-            yield Finding(Reason.BROKER_UNREACHABLE, f"Since {self._down_at:%H:%M:%S} UTC {why}.", str(link.address))
+            yield Finding(Reason.BROKER_UNREACHABLE, f"Since {since:%H:%M:%S} UTC {why}.", str(link.address))
 
     def _clock(self) -> Iterator[Finding]:
         ahead_s = self._ahead_s()
@@ -102,6 +118,8 @@ class SelfCheck:
                 yield Finding(Reason.DISK_LOW, f"{folder} has {share} % left.", str(folder))
 
     def _certificates(self, now: datetime) -> Iterator[Finding]:
+        if isinstance(self._of_broker, Finding):
+            yield self._of_broker
         for whose, expiry in self._ends():
             if expiry <= now:
                 yield Finding(Reason.CERTIFICATE_EXPIRED, f"It expired at {expiry:%Y-%m-%d %H:%M} UTC.", whose)
@@ -124,15 +142,17 @@ class SelfCheck:
                     for certificate in load_pem_x509_certificates(pem.encode())
                 ],
             )
-        of_broker = [] if link.broker_expiry is None else [(f"broker {address}", link.broker_expiry)]
-        return [*self._expiries[1], *of_broker]
+        shown = self._of_broker
+        if not isinstance(shown, PresentedCertificate):
+            return self._expiries[1]
+        return [*self._expiries[1], (f"broker {address}", datetime.fromtimestamp(shown.not_after, UTC))]
 
     def _rounds(self) -> Iterator[Finding]:
         if undelivered := self._undelivered():
             yield Finding(Reason.UPDATES_UNDELIVERED, f"{undelivered:.0%} of probes got no answer.")
-        for helper in self._awaited_helpers():
-            yield Finding(Reason.HELPER_AWAITED, "The open round waits for it.", helper)
-        for client in self._keyless()[:_SHOWN_CLIENTS]:
+        for helper, why in sorted(self._awaited_helpers().items()):
+            yield Finding(Reason.HELPER_AWAITED, why, helper)
+        for client in self.keyless[:_SHOWN_CLIENTS]:
             yield Finding(Reason.KEY_MISSING, "Was the database restored? Forget it again.", client)
 
 

@@ -25,7 +25,7 @@ from foltr.core.protocol.states import OPEN_ROUND, TakesUpdates
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator.actor import FederationActor
 from foltr.federator.clock import Clock, SteadyClock
-from foltr.federator.deciding.state import key_replaced
+from foltr.federator.deciding.state import KeyReplacedError
 from foltr.federator.group_watch import GroupWatch
 from foltr.federator.leading.keeper import LeaseKeeper, new_holder
 from foltr.federator.leading.standby import Standby
@@ -39,6 +39,7 @@ from foltr.federator.publishing.retained import RetainedTopics
 from foltr.federator.resumption import create
 from foltr.federator.self_check import SelfCheck
 from foltr.federator.store import FederationStore
+from foltr.federator.summing.helper_statuses import HelperStatuses
 from foltr.federator.transaction_metrics import TransactionMetrics
 from foltr.federator.waiting import wait_for_broker
 from foltr.federator.worker_sharing import WorkerSharing
@@ -144,6 +145,7 @@ class FederatorService:
             requests=self._receipts,
             sharing=sharing,
         )
+        self._helper_statuses = HelperStatuses(topics, lambda: self._actor.state.policy if self._has_started else None)
         self._group_watch = None
         if sharing is not None:
             self._group_watch = GroupWatch(topics, self._link, sharing, self._actor.batches.note_undelivered)
@@ -155,10 +157,8 @@ class FederatorService:
             _folders(db),
             ahead_s=lambda: 0.0 if self._lease is None else self._lease.ahead_s,
             undelivered=lambda: None if self._group_watch is None else self._group_watch.unanswered,
-            awaited_helpers=lambda: self._actor.awaited_helpers,
-            keyless=lambda: self._keyless,
+            awaited_helpers=self._awaited_helpers,
         )
-        self._keyless: list[str] = []
         self._alive_file = alive_file
         self._heartbeat = Heartbeat(
             self._link, topics, key, clock, self._store.require_writer, beat_every_s, on_beat=self._note_beat
@@ -239,6 +239,7 @@ class FederatorService:
                 group.create_task(self._retained.run()),
                 group.create_task(self._link.wait_failed()),
                 group.create_task(self._look_for_keys()),
+                group.create_task(self._check.watch_certificate()),
             ]
             if self._group_watch is not None:
                 tasks.append(group.create_task(self._group_watch.run()))
@@ -250,7 +251,7 @@ class FederatorService:
             for task in tasks:
                 task.cancel()
             if self._actor.is_replaced:
-                raise key_replaced(self._federation)
+                raise KeyReplacedError(self._federation)
 
     async def _pause(self) -> None:
         if not self._stopped.is_set():
@@ -264,13 +265,17 @@ class FederatorService:
         """Find the clients without a data key, now and then: at start, and until they are forgotten again."""
         while True:
             with suppress(UnavailableError):
-                self._keyless = await self._store.clients_without_key()
-            await asyncio.sleep(_KEYS_EVERY_S if self._keyless else _KEYS_RARELY_S)
+                self._check.keyless = await self._store.clients_without_key()
+            await asyncio.sleep(_KEYS_EVERY_S if self._check.keyless else _KEYS_RARELY_S)
 
     async def _confirm_lease(self) -> None:
         """Check that no other federator leads: connecting would disconnect the one that serves in this session."""
         if self._lease is not None:
             await self._lease.confirm()
+
+    def _awaited_helpers(self) -> dict[str, str]:
+        awaited = dict.fromkeys(self._actor.awaited_helpers, "The open round waits for it.")
+        return awaited | dict.fromkeys(self._helper_statuses.offline, "It has left the broker.")
 
     def _is_healthy(self) -> bool:
         return self._actor.turning_for_s < _LONGEST_TURN_S
@@ -315,6 +320,8 @@ class FederatorService:
             self._group_watch.receive(message)
         elif message.topic in self._predecessor.topics:
             self._predecessor.receive(message)
+        elif self._topics.is_helper_status(message.topic):
+            self._helper_statuses.receive(message.payload)
         else:
             self.measures.note_message(message.topic)
             self._actor.receive(message)
@@ -370,7 +377,8 @@ def _subscriptions(plan: FederationPlan, topics: Topics, *, shares: bool) -> tup
     if shares:
         from_clients.append(topics.probe_answer(FEDERATOR_USER))
     usual = (*from_clients, topics.roster, topics.roster_chunks, topics.operator, topics.authorities)
-    return usual if plan.secure is None else (*usual, topics.policy, topics.helper_answers("+"))
+    of_helpers = (topics.helper_answers("+"), topics.helper_status("+"))
+    return usual if plan.secure is None else (*usual, topics.policy, *of_helpers)
 
 
 def read_actor(measures: FederatorMeasures, actor: FederationActor, clock: Clock) -> None:

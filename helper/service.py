@@ -4,10 +4,11 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.link import InboundMessage, MqttLink
+from foltr.broker.link import InboundMessage, LastWill, MqttLink
 from foltr.broker.liveness import touch_while_alive
 from foltr.broker.trusted_cas import TrustedCas
 from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
@@ -15,7 +16,10 @@ from foltr.core.errors import DataError, MessageError, SettingsError, Unavailabl
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.logs import get_logger
 from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.codec import Signer
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.core.protocol.helper_messages import HelperStatus
+from foltr.core.protocol.signing import SessionSequence
 from foltr.core.protocol.topics import Topics
 from foltr.helper.measures import HelperMeasures
 from foltr.helper.noise_pool import TICK_S
@@ -28,6 +32,7 @@ MAX_WAITING = 256
 # Checking the proofs of a thousand devices takes seconds.
 _LONGEST_WORK_S = 300.0
 _IDLE_S = 60.0
+_GOODBYE_S = 2.0
 
 
 class RequestQueue:
@@ -89,6 +94,8 @@ class HelperService:
         self._alive_file = alive_file
         self._at_work_since: float | None = None
         self._topics = topics
+        self._name, self._sequence = credentials.name, SessionSequence()
+        self._signer = Signer(credentials.key, self._sequence)
         self._link = MqttLink(
             address,
             client_id=f"foltr-helper:{credentials.federation}:{credentials.name}",
@@ -102,6 +109,7 @@ class HelperService:
             ),
             on_message=self._receive,
             on_connected=self._on_connected,
+            last_will=self._last_will,
             # The federator repeats its requests, so queued ones from while the helper was away are useless.
             persistent=False,
             give_up_after_s=give_up_after_s,
@@ -120,7 +128,7 @@ class HelperService:
             log.error("store_restored", detail=self._desk.restored)
         await asyncio.to_thread(self._desk.noise.tick)
         try:
-            async with self._link, asyncio.TaskGroup() as group:
+            async with self._link, self._goodbye(), asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(self._serve()),
                     group.create_task(self._fill_noise_pool()),
@@ -222,5 +230,30 @@ class HelperService:
             # The broker retains the list for the next start.
             log.warning("trusted_cas_refused", cause=str(error))
 
+    @asynccontextmanager
+    async def _goodbye(self) -> AsyncIterator[None]:
+        """Say at the end of the block that this helper is gone: the broker sends no last will after a disconnection."""
+        try:
+            yield
+        finally:
+            if self._link.connected:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_GOODBYE_S):
+                        await self._say(online=False)
+
+    def _last_will(self) -> LastWill:
+        self._sequence.begin_session()
+        topic = self._topics.helper_status(self._name)
+        return LastWill(topic, self._status(online=False, sequence=self._sequence.last_will()))
+
+    def _status(self, *, online: bool, sequence: int | None = None) -> bytes:
+        status = HelperStatus(federation=self._topics.federation, helper=self._name, online=online)
+        return self._signer.sign(status, self._topics.helper_status(self._name), sequence)
+
+    async def _say(self, *, online: bool) -> None:
+        """Say whether this helper is online: the federation's verdict names one that is not."""
+        await self._publish(self._topics.helper_status(self._name), self._status(online=online), retain=True)
+
     async def _on_connected(self) -> None:
         log.info("broker_connected", broker=str(self._link.address))
+        await self._say(online=True)

@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.core.errors import DataError, SettingsError
+from foltr.core.errors import DataError
 from foltr.storage.bodies import is_body_of, part_of
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.database import Database
-from foltr.storage.errors import MissingKeyError
+from foltr.storage.errors import DataKeysError, MissingKeyError
 from foltr.storage.keys import KeyStore, fingerprint
 from foltr.storage.records import NewUpdate, UpdateRow
 from foltr.storage.tables import clients, updates
@@ -68,7 +68,7 @@ async def encrypt_bodies(
     """Encrypt a federation's updates for storage, within a transaction, in the order given.
 
     Raises:
-        SettingsError: a client has encrypted updates whose key is missing.
+        DataKeysError: a client has encrypted updates whose key is missing.
     """
     if keys is None:
         return [StoredBody(item.body) for item in new]
@@ -114,7 +114,7 @@ async def require_keys(db: Database, name: str) -> None:
     """Check that the folder of data keys belongs to a federation's newest updates.
 
     Raises:
-        SettingsError: all of their keys are missing. Some may be: a backup has updates of clients erased since.
+        DataKeysError: all of their keys are missing. Some may be: a backup has updates of clients erased since.
     """
     keys = db.keys
     if keys is None:
@@ -129,7 +129,7 @@ async def require_keys(db: Database, name: str) -> None:
     async with db.reading() as connection:
         found = (await connection.execute(newest)).all()
     if found and not any(keys.has(name, row.client_id, row.key_fingerprint) for row in found):
-        raise SettingsError(
+        raise DataKeysError(
             f"keys = {str(keys.folder)!r}: the newest updates of federation {name!r} are encrypted with keys of "
             "another folder. The leader must open what others encrypt: name the folder of the leader's data keys "
             "with --keys"

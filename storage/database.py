@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
@@ -21,6 +20,7 @@ from foltr.core.errors import UnavailableError
 from foltr.storage.engines import DISK_FULL, IDLE_TIMEOUT_S, REBUILDS, WRITES, create_engine, name_full_disk
 from foltr.storage.keys import KeyStore
 from foltr.storage.rewriting import rewrite_postgres, rewrite_sqlite
+from foltr.storage.sqlite_file import FileId, identify, require_no_orphan, require_same
 from foltr.storage.sqlite_thread import SqliteThread
 from foltr.storage.urls import in_words, read_url
 
@@ -68,7 +68,7 @@ class Database:
         self.engine = create_engine(parsed, idle_timeout_s=idle_timeout_s, process=process)
         self._writer = self.engine.execution_options(**{WRITES: True})
         self._reader = self.engine
-        self._file: tuple[int, int] | None = None  # as `follow_file` saw it last
+        self._file: FileId | None = None  # the one that is open, by device and inode
         self._thread: SqliteThread | None = None
         if self.dialect == "postgresql":
             # One snapshot for all statements of a reading, which SQLite gives anyway.
@@ -95,7 +95,9 @@ class Database:
         database = cls(url, keys, idle_timeout_s, process)
         try:
             if database.dialect == "sqlite":
+                require_no_orphan(database.path, database.location)
                 database._require_file()
+                database._file = identify(database.path, database.location)
             await database._wait_until_it_answers(retry_for_s)
         except BaseException:
             # Also when cancelled: the pool may have a connection by then, and nobody else has the pool.
@@ -105,7 +107,9 @@ class Database:
 
     def separate_pool(self) -> "Database":
         """Make another pool, without keys, for another event loop. It connects when used."""
-        return Database(self.engine.url, None, self._idle_timeout_s, self.process)
+        other = Database(self.engine.url, None, self._idle_timeout_s, self.process)
+        other._file = self._file
+        return other
 
     async def _wait_until_it_answers(self, retry_for_s: float) -> None:
         give_up_at = time.monotonic() + retry_for_s
@@ -123,7 +127,12 @@ class Database:
             pause_s = min(2 * pause_s, 2.0)
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Write in one transaction: committed when the block ends, rolled back when it raises."""
+        """Write in one transaction: committed when the block ends, rolled back when it raises.
+
+        Raises:
+            DatabaseGoneError: the SQLite file was moved, deleted or replaced: nobody would find what is written.
+            UnavailableError: the database cannot be reached.
+        """
         return self._begin(self._writer)
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -204,6 +213,7 @@ class Database:
         Raises:
             UnavailableError: for example, the disk has no room for a second copy of the tables.
         """
+        self.require_same_file()
         try:
             if self.dialect == "sqlite":
                 return await asyncio.to_thread(rewrite_sqlite, self.engine.url.database or "", tables)
@@ -223,6 +233,7 @@ class Database:
         Raises:
             UnavailableError: for example, the disk has no room for a second copy.
         """
+        self.require_same_file()
         async with self.engine.connect() as connection:
             driver: Any = (await connection.get_raw_connection()).driver_connection
             if self.dialect == "postgresql":
@@ -247,27 +258,29 @@ class Database:
                 raise self.unavailable(error) from error
             return not busy
 
+    def require_same_file(self) -> None:
+        """Check that the open SQLite file is still the one that the URL names. Raises as `require_same`.
+
+        Before each transaction, of readers too: a new connection would make an empty file there, and SQLite would then
+        delete the write-ahead log of the file that was moved.
+        """
+        if self._file is not None:
+            require_same(self._file, self.path, self.location)
+
     async def follow_file(self) -> None:
         """Reopen the SQLite file if a restore has replaced it; the open file would still read as before.
 
         For processes that keep reading, or that write without remembering. The check must not create a file.
 
         Raises:
-            UnavailableError: the file does not exist.
+            DatabaseGoneError: the file does not exist.
         """
         if self.dialect == "sqlite":
-            before, self._file = self._file, self._file_now()
+            before, self._file = self._file, identify(self.path, self.location)
             if before not in (None, self._file):
                 await self.close()
                 if self.keys is not None:
                     self.keys.clear_cache()
-
-    def _file_now(self) -> tuple[int, int]:
-        try:
-            found = Path(self.engine.url.database or "").stat()
-        except OSError as error:
-            raise UnavailableError(f"{self.location} does not exist. Create it: foltr db upgrade") from error
-        return found.st_dev, found.st_ino
 
     async def close(self) -> None:
         """Close every connection."""
@@ -288,6 +301,7 @@ class Database:
 
     @asynccontextmanager
     async def _begin(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+        self.require_same_file()
         async with AsyncExitStack() as stack:
             try:
                 connection = await stack.enter_async_context(engine.connect())
@@ -345,12 +359,15 @@ class _InThread(Database):
     def __init__(self, database: Database, thread: SqliteThread) -> None:
         self.keys, self.dialect, self.location = database.keys, database.dialect, database.location
         self.path = database.path
+        self._of = database
         self._begin_in_thread = partial(thread.begin, unavailable=self.unavailable)
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        self._of.require_same_file()
         return self._begin_in_thread(writes=True)
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        self._of.require_same_file()
         return self._begin_in_thread(writes=False)
 
 

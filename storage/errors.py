@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from foltr.core.errors import DataError, FoltrError, SettingsError
+from foltr.core.errors import DataError, FoltrError, SettingsError, UnavailableError
 
 
 class PartsRefusedError(FoltrError):
@@ -29,6 +29,14 @@ class SchemaNewerError(SchemaDiffersError):
     """The tables are of a newer version, which this program does not know."""
 
     next_step = "Install the version of foltr that made the tables, or a newer one. Do not upgrade or downgrade them."
+
+
+class DataKeysError(SettingsError):
+    """The folder of data keys lacks keys of stored updates, or holds others."""
+
+
+class DatabaseGoneError(UnavailableError):
+    """The file of a SQLite database is missing, or another one has taken its place."""
 
 
 class WriterFencedError(FoltrError):

@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.user_files import FileKind, read_file
+from foltr.storage.errors import DataKeysError
 
 KEY_BYTES: Final = 32
 FINGERPRINT_BYTES: Final = 8
@@ -66,7 +67,7 @@ class KeyStore:
             sealed_with: fingerprints of the keys of stored, encrypted updates, by client.
 
         Raises:
-            SettingsError: such a key is missing. Making another one in its place would hide the loss.
+            DataKeysError: such a key is missing. Making another one in its place would hide the loss.
         """
         made: list[tuple[str, Path, Path, bytes]] = []
         found: dict[str, bytes] = {}
@@ -77,7 +78,7 @@ class KeyStore:
                 self._activate(path)
                 known = _read(path)
             if client_id in sealed_with and (known is None or fingerprint(known) != sealed_with[client_id]):
-                raise SettingsError(
+                raise DataKeysError(
                     # Without the client's name, which would appear in a log: the client may have been forgotten.
                     f"keys = {str(self.folder)!r}: stored updates of a client are encrypted, but "
                     f"{'its data key is missing' if known is None else 'its data key here is another one'} "
@@ -208,7 +209,7 @@ class KeyStore:
         if not new:
             return
         if self._is_leaders and not self.folder.is_dir():
-            raise SettingsError(
+            raise DataKeysError(
                 f"keys = {str(self.folder)!r}: the folder does not exist. The leader must open what a worker "
                 "encrypts: name the folder of the leader's data keys with --keys"
             )

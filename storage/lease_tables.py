@@ -5,7 +5,7 @@ They are apart from ``federations``, whose row is locked while a round closes: r
 
 from sqlalchemy import CheckConstraint, Column, ForeignKeyConstraint, PrimaryKeyConstraint, String, Table, Text
 
-from foltr.core.protocol.verdicts import Reason
+from foltr.core.protocol.verdicts import Ending, Reason
 from foltr.storage.schema import DETAIL_MAX, Member, UtcDateTime, federation_column, metadata
 
 HOLDER_MAX = 128
@@ -19,6 +19,12 @@ leases = Table(
     Column("taken_at", UtcDateTime, nullable=False, comment="Since when; the database's clock, UTC"),
     Column("expires_at", UtcDateTime, comment="Until when, unless it is renewed; the same clock. Null: given up"),
     Column("taken_from", String(HOLDER_MAX), comment="The former leader, if it did not give the lease up"),
+    Column(
+        "ended",
+        Member(Ending, _REASON_MAX),
+        comment="Why the last federator ended by itself; null: it runs, was stopped, or was killed",
+    ),
+    Column("ended_detail", Text, comment="Its error, for people"),
     PrimaryKeyConstraint("federation"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     CheckConstraint(f"length(holder) BETWEEN 1 AND {HOLDER_MAX}", name="holder_length"),

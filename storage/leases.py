@@ -13,11 +13,14 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, delete, func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from foltr.core.protocol.verdicts import Ending
 from foltr.storage.database import Database, insert_into
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.engines import application_name
 from foltr.storage.errors import WriterFencedError
+from foltr.storage.events import clean
 from foltr.storage.lease_tables import leases, standbys
+from foltr.storage.schema import DETAIL_MAX
 
 LEASE_S: Final = 3.0
 """How long a lease lasts without renewal."""
@@ -25,6 +28,7 @@ LEADER_IDLE_S: Final = LEASE_S
 """PostgreSQL ends a leader's transaction that is idle for so long; a paused leader would lock out the next one."""
 STANDBY_S: Final = 15.0
 """How long until a standby that was not seen is considered gone."""
+_NOT_ENDED: Final = {"ended": None, "ended_detail": None}
 # A process that holds SQLite's write lock for longer may be the leader, whose renewal then waits too.
 _LONGEST_WAIT_S: Final = 1.0
 
@@ -52,6 +56,7 @@ class Lease:
         left_s: seconds until it expires without renewal; negative once expired, 0 if it was given up.
         read_at: when this was read, by the database's clock.
         taken_from: the former leader, if it did not give the lease up: it died, or was replaced.
+        ended, ended_detail: why a federator ended by itself, or could not start, since somebody led.
     """
 
     holder: str | None
@@ -59,6 +64,8 @@ class Lease:
     left_s: float
     read_at: datetime
     taken_from: str | None = None
+    ended: Ending | None = None
+    ended_detail: str | None = None
 
     @property
     def is_held(self) -> bool:
@@ -73,14 +80,13 @@ class Lease:
 
 async def find_lease(db: Database, name: str) -> Lease | None:
     """Find the federation's lease; None if nobody ever had it."""
-    columns = (leases.c.holder, leases.c.taken_at, leases.c.expires_at, leases.c.taken_from)
-    statement = select(*columns, DatabaseNow().label("now"))
+    statement = select(leases, DatabaseNow().label("now")).where(leases.c.federation == name)
     async with db.reading() as connection:
-        row = (await connection.execute(statement.where(leases.c.federation == name))).one_or_none()
+        row = (await connection.execute(statement)).one_or_none()
     if row is None:
         return None
     left_s = 0.0 if row.expires_at is None else (row.expires_at - row.now).total_seconds()
-    return Lease(row.holder, row.taken_at, left_s, row.now, row.taken_from)
+    return Lease(row.holder, row.taken_at, left_s, row.now, row.taken_from, row.ended, row.ended_detail)
 
 
 async def take_lease(db: Database, name: str, holder: str) -> bool:
@@ -128,7 +134,7 @@ async def renew_lease(db: Database, name: str, holder: str) -> datetime | None:
         The database's present moment; None if another process has taken the lease.
     """
     statement = update(leases).where(leases.c.federation == name, leases.c.holder == holder)
-    extended = statement.values(expires_at=DatabaseNow(LEASE_S)).returning(leases.c.expires_at)
+    extended = statement.values(expires_at=DatabaseNow(LEASE_S), **_NOT_ENDED).returning(leases.c.expires_at)
     async with db.transaction() as connection:
         expires_at = (await connection.execute(extended)).scalar_one_or_none()
     return None if expires_at is None else expires_at - timedelta(seconds=LEASE_S)
@@ -138,7 +144,14 @@ async def give_up_lease(db: Database, name: str, holder: str) -> None:
     """Let the next federator lead at once, if this one does."""
     statement = update(leases).where(leases.c.federation == name, leases.c.holder == holder)
     async with db.transaction() as connection:
-        await connection.execute(statement.values(holder=None, expires_at=None))
+        await connection.execute(statement.values(holder=None, expires_at=None, **_NOT_ENDED))
+
+
+async def note_ended(db: Database, name: str, ending: Ending, detail: str) -> None:
+    """Note why a federator ended by itself, or could not start. One that leads voids it as it renews its lease."""
+    noted = {"ended": ending, "ended_detail": clean(detail, DETAIL_MAX)}
+    async with db.transaction() as connection:
+        await connection.execute(update(leases).where(leases.c.federation == name).values(noted))
 
 
 async def end_sessions(db: Database, holder: str) -> int:
@@ -198,7 +211,8 @@ async def list_standbys(db: Database, name: str) -> list[str]:
 
 
 def _held_by(holder: str) -> dict[str, Any]:
-    return {"holder": holder, "taken_at": DatabaseNow(), "expires_at": DatabaseNow(LEASE_S)}
+    times = {"taken_at": DatabaseNow(), "expires_at": DatabaseNow(LEASE_S)}
+    return {"holder": holder, **times, **_NOT_ENDED}
 
 
 async def _hold(

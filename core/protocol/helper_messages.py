@@ -227,3 +227,14 @@ class HelperRefusal(HelperMessage):
     digest: Sha256
     code: Annotated[HelperRefusalCode, Field(strict=False)]
     detail: Detail = ""
+
+
+class HelperStatus(InFederation):
+    """Helper to federator, retained; ``online=False`` is also the helper's last will.
+
+    Its sequence rises with each connection (`foltr.core.protocol.signing.SessionSequence`).
+    """
+
+    kind_name: ClassVar[str] = "helper_status"
+    helper: Name
+    online: bool

@@ -123,6 +123,14 @@ class Topics:
         """Return the topic on which a helper retains its newest commitment: a restored store lacks it."""
         return f"{self.root}/helpers/{helper}/commitment"
 
+    def helper_status(self, helper: str) -> str:
+        """Return the topic on which a helper retains whether it is online; with ``+``, the filter of all statuses."""
+        return f"{self.root}/helpers/{helper}/status"
+
+    def is_helper_status(self, topic: str) -> bool:
+        """Whether a helper says on this topic whether it is online."""
+        return topic.startswith(self._helpers) and topic.endswith("/status")
+
     def is_helpers(self, topic: str) -> bool:
         """Whether a helper answers on this topic."""
         return topic.startswith(self._helpers) and topic.endswith("/answers")

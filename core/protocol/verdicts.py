@@ -43,6 +43,12 @@ class Reason(StrEnum):
         "The database does not answer.",
         "foltr doctor --db URL",
     )
+    DATABASE_GONE = (
+        "database_gone",
+        Level.DOWN,
+        "The file of the database is not there: it was moved or deleted, or never made.",
+        "foltr doctor --db URL",
+    )
     SCHEMA_OLDER = (
         "schema_older",
         Level.DOWN,
@@ -80,6 +86,12 @@ class Reason(StrEnum):
     POLICY_ENDED = "policy_ended", Level.DOWN, "The privacy policy has ended.", "foltr policy new"
     CLOCK_DIFFERS = "clock_differs", Level.DEGRADED, "Clocks differ.", "timedatectl status"
     DISK_LOW = "disk_low", Level.DEGRADED, "The disk of the federator is almost full.", "df -h"
+    CERTIFICATE_REFUSED = (
+        "certificate_refused",
+        Level.DEGRADED,
+        "New connections refuse the broker's certificate; those that live go on.",
+        "foltr broker renew",
+    )
     CERTIFICATE_EXPIRES = (
         "certificate_expires",
         Level.DEGRADED,
@@ -104,6 +116,12 @@ class Reason(StrEnum):
         Level.DEGRADED,
         "The log of erasures lacks published entries: the database is older than its audit log.",
         "foltr erasure list --db URL",
+    )
+    SELF_CHECK_FAILED = (
+        "self_check_failed",
+        Level.DEGRADED,
+        "The federator cannot check itself, so other findings may be missing.",
+        "journalctl -u foltr-federator",
     )
     ROUNDS_FAIL = "rounds_fail", Level.DEGRADED, "Rounds end without a model.", "foltr rounds why --db URL"
     TOO_FEW_DEVICES = (
@@ -179,6 +197,32 @@ class Reason(StrEnum):
         return f"docs/runbook.md#{self}"
 
 
+class Ending(StrEnum):
+    """Why a federator ended by itself. A member is written ``NAME = value, sentence, next command``."""
+
+    sentence: str
+    command: str
+
+    def __new__(cls, value: str, sentence: str = "", command: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.sentence, member.command = sentence, command
+        return member
+
+    DATA_KEYS_MISSING = "data_keys_missing", "Its folder of data keys lacks keys.", "foltr federator run --keys FOLDER"
+    KEY_REPLACED = (
+        "key_replaced",
+        "The operator has replaced its key.",
+        "foltr federator run --credentials foltr-operator/federator.json",
+    )
+    LEASE_LOST = "lease_lost", "Another federator took over.", "foltr federator run --standby"
+    SCHEMA_OLDER = "schema_older", Reason.SCHEMA_OLDER.sentence, Reason.SCHEMA_OLDER.command
+    SCHEMA_NEWER = "schema_newer", Reason.SCHEMA_NEWER.sentence, Reason.SCHEMA_NEWER.command
+    SETTINGS_REFUSED = "settings_refused", "Its settings are refused.", "foltr config show"
+    UNAVAILABLE = "unavailable", "Something it needs did not answer.", "foltr doctor --credentials FILE"
+    FAILED = "failed", "It failed.", "journalctl -u foltr-federator"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One reason why a federation is not well.
@@ -187,12 +231,14 @@ class Finding:
         culprit: what or who causes it: a device, a helper, a file, an address; empty if that is not known.
         detail: the measured fact, in one sentence.
         since: when it began, as far as is known.
+        next_command: what to type next, if that depends on the detail.
     """
 
     reason: Reason
     detail: str
     culprit: str = ""
     since: datetime | None = None
+    next_command: str = ""
 
     def command(self, values: Mapping[str, str] = MappingProxyType({})) -> str:
         """Return what to type next, with the client that it is about.
@@ -201,7 +247,9 @@ class Finding:
             values: what stands for ``URL`` and ``FILE``, as far as the reader may know it; quoted for a shell.
         """
         values = {"CLIENT": self.culprit, **values}
-        return _PLACEHOLDER.sub(lambda found: values.get(found[0]) or found[0], self.reason.command)
+        return _PLACEHOLDER.sub(
+            lambda found: values.get(found[0]) or found[0], self.next_command or self.reason.command
+        )
 
 
 @dataclass(frozen=True)

@@ -297,9 +297,11 @@ class FederationState:
             self.members.forget(client_id)
 
 
-def key_replaced(federation: str) -> SettingsError:
-    """Make the error for a federator whose key, or whose key of the operator, is out of date."""
-    return SettingsError(
-        f"credentials: the operator has replaced the key of the federator of {federation!r}, or its own, and "
-        "devices trust no other. Start it with the newest federator.json of the operator's folder"
-    )
+class KeyReplacedError(SettingsError):
+    """A federator's key, or its key of the operator, is out of date."""
+
+    def __init__(self, federation: str) -> None:
+        super().__init__(
+            f"credentials: the operator has replaced the key of the federator of {federation!r}, or its own, and "
+            "devices trust no other. Start it with the newest federator.json of the operator's folder"
+        )

@@ -23,7 +23,7 @@ from foltr.core.protocol.states import TakesUpdates
 from foltr.core.protocol.topics import Topics
 from foltr.federator.clock import Clock, ClockWatch, to_datetime
 from foltr.federator.deciding.decisions import Decisions
-from foltr.federator.deciding.state import FederationState, key_replaced
+from foltr.federator.deciding.state import FederationState, KeyReplacedError
 from foltr.federator.engine import Backlog, Timed, decide
 from foltr.federator.ingest.preverification import ReadArrival, preverify, read_arrivals
 from foltr.federator.ingest.shared_state import state_of, training_of
@@ -259,7 +259,7 @@ class IngestWorker:
         state = FederationState(self._plan)
         state.restore_orders(await self._store.standing_orders(0))
         if state.has_replaced(self._key):
-            raise key_replaced(self._plan.federation)
+            raise KeyReplacedError(self._plan.federation)
         training = training_of(facts.training, self._plan.federation)
         self._limits = UpdateLimits(body_spec(training, self._plan.ranker), training.max_interactions)
         self._forget_keys()

@@ -16,13 +16,14 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from threading import Thread
 from typing import Self, TypeVar
 
 import structlog
 
 from foltr.core.errors import UnavailableError
-from foltr.core.protocol.verdicts import Finding
+from foltr.core.protocol.verdicts import Finding, Reason
 from foltr.storage.database import Database, is_transient
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.findings import store_findings
@@ -85,6 +86,7 @@ class LeaseKeeper:
         self._holder = holder
         self._is_healthy = is_well
         self._check = check
+        self._check_failed: Finding | None = None
         self._findings: Sequence[Finding] | None = None
         self._stored: Sequence[Finding] | None = None
         self._renewed_last = -math.inf  # by the database's clock, in epoch seconds
@@ -164,13 +166,21 @@ class LeaseKeeper:
         while True:
             if self._is_healthy():
                 self._well_at = time.monotonic()
-            try:
-                self._findings = tuple(self._check())
-            except Exception:
-                # A fault of the check must not cost the lease.
-                log.exception("self_check_failed")
-                self._check = tuple
+            self._findings = self._found_now()
             await asyncio.sleep(_SAYS_EVERY_S)
+
+    def _found_now(self) -> Sequence[Finding]:
+        """Return what the check finds, or that it fails: that must not cost the lease, and is tried again."""
+        try:
+            found = tuple(self._check())
+        except Exception as error:
+            if self._check_failed is None:
+                log.exception("self_check_failed")
+                why = f"{type(error).__name__}; its log says where."
+                self._check_failed = Finding(Reason.SELF_CHECK_FAILED, why, self._holder, datetime.now(UTC))
+            return (self._check_failed,)
+        self._check_failed = None
+        return found
 
     # --- in the thread ------------------------------------------------------------------------------------------
 

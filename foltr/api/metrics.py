@@ -20,6 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from foltr.api.access import Looker
 from foltr.api.problems import note_unavailable
 from foltr.api.server_state import ServerState
+from foltr.core.errors import SettingsError
 from foltr.core.protocol.verdicts import Level, Reason, Verdict
 from foltr.operations.overview import Overview
 from foltr.operations.situation import FederatorState
@@ -47,6 +48,7 @@ class OpenMetrics(Response):
 class _Read:
     at: float
     overview: Overview | None = None
+    has_answered: bool = True
 
 
 class Metrics:
@@ -75,14 +77,16 @@ class Metrics:
         self._took.labels(route).observe(seconds)
 
     async def text(self, n_listeners: int) -> bytes:
-        """Return all metrics. Without a database `foltr_database_up` is 0 and the federation's metrics are missing."""
+        """Return all metrics; without a database or the federation those of the federation are missing."""
         async with self._reading:
             if time.monotonic() - self._read.at >= _READ_EVERY_S:
                 self._read = await self._ask()
         overview = self._read.overview
         verdict = (await self._served.condition()).verdict if overview is None else judge(overview)
         registry = CollectorRegistry()
-        registry.register(_Once(federation_metrics(self._served.federation, overview, verdict, self._totals)))
+        name = self._served.federation
+        up = _gauge("foltr_database_up", "Whether the database answered", name, float(self._read.has_answered))
+        registry.register(_Once([up, *federation_metrics(name, overview, verdict, self._totals)]))
         listeners = GaugeMetricFamily("foltr_event_listeners", "Open streams of server-sent events", n_listeners)
         registry.register(_Once([listeners]))
         return generate_latest(registry) + generate_latest(self._registry)
@@ -97,7 +101,8 @@ class Metrics:
                 return _Read(time.monotonic(), overview)
         except Exception as error:  # noqa: BLE001 (drivers raise anything: foltr_database_up reports it)
             note_unavailable(error)
-            return _Read(time.monotonic())
+            # It answered that the federation is missing, or that its tables are of another version.
+            return _Read(time.monotonic(), has_answered=isinstance(error, SettingsError))
 
 
 @router.get("/metrics", response_class=OpenMetrics, openapi_extra={"x-who": "viewer, operator"})
@@ -107,8 +112,7 @@ async def get_metrics(request: Request, _who: Looker) -> OpenMetrics:
 
 
 def federation_metrics(name: str, overview: Overview | None, verdict: Verdict, totals: RoundTotals) -> Iterable[Metric]:
-    """Make the metrics of a federation. Without an overview only those of the verdict and `foltr_database_up`."""
-    yield _gauge("foltr_database_up", "Whether the database answered", name, float(overview is not None))
+    """Make the metrics of a federation. Without an overview only those of the verdict."""
     levels = {str(level): float(level is verdict.level) for level in Level}
     yield _gauges("foltr_verdict", "1 for how the federation is, as in foltr status", name, "level", levels)
     found = Tally(each.reason for each in verdict.findings)

@@ -14,8 +14,9 @@ from foltr.core.protocol.verdicts import Finding, Reason, Verdict
 from foltr.operations.overview import Overview, read_overview
 from foltr.operations.verdict import judge, verdict_without_database
 from foltr.storage.database import Database
-from foltr.storage.errors import SchemaDiffersError
+from foltr.storage.errors import DatabaseGoneError, SchemaDiffersError
 from foltr.storage.migrate import require_head
+from foltr.storage.sqlite_file import PUT_BACK
 
 # Readers may not know the database's address. Where its operator types the command, this variable has it.
 _VALUES: Final = {"URL": '"$FOLTR_DB_URL"'}
@@ -101,6 +102,8 @@ class ServerState:
         except SettingsError as error:
             step = "Start the federator of this federation, or name another one with --federation."
             return Condition(Verdict.of([Finding(Reason.FEDERATOR_STOPPED, step)]), step, str(error))
+        except DatabaseGoneError as error:
+            return Condition(_without_database(DatabaseGoneError(PUT_BACK)), PUT_BACK, str(error))
         except TimeoutError:
             return away(f"{self.db.location} did not answer within {_READ_WITHIN_S:g} s")
         except Exception as error:  # noqa: BLE001 (drivers raise anything: the database is unavailable)

@@ -1,6 +1,7 @@
 """``foltr federator``: run the federator or an ingest worker of one federation; rotate the federator's key."""
 
 import asyncio
+import contextlib
 import ctypes
 import gc
 import os
@@ -19,12 +20,12 @@ from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import FederatorIdentity, choose_privacy, federator_identity
 from foltr.cli.operator.sending import send_order
 from foltr.cli.options import OperatorFolder
-from foltr.cli.output import configure_logging, say
+from foltr.cli.output import configure_logging, require_existing, say
 from foltr.cli.progress import stop_on_signal
 from foltr.cli.setting_groups import Rounds
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
-from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.errors import FoltrError, SettingsError, UnavailableError
 from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import FEDERATOR_USER, BrokerAccess, read_credentials
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
@@ -160,6 +161,7 @@ def make_plan(settings: Settings, identity: FederatorIdentity) -> "FederationPla
 
 
 async def _serve(settings: Settings) -> None:
+    from foltr.federator.leading.ending import ending_noted
     from foltr.federator.leading.keeper import new_holder
     from foltr.federator.service import FederatorService
     from foltr.storage.database import Database
@@ -168,8 +170,15 @@ async def _serve(settings: Settings) -> None:
     from foltr.storage.leases import LEADER_IDLE_S
     from foltr.storage.migrate import require_head
 
-    identity = federator_identity(settings)
-    plan, address = make_plan(settings, identity), identity.address
+    federation = settings.federation
+    try:
+        identity = federator_identity(settings)
+        federation = identity.federation
+        plan = make_plan(settings, identity)
+    except SettingsError as error:
+        await _note_refused(settings.db_url, federation, error)
+        raise
+    address = identity.address
     if identity.key is None:
         log.warning("signatures_disabled", hint=_UNSIGNED)
     if identity.policy is not None and plan.secure is None:
@@ -191,7 +200,7 @@ async def _serve(settings: Settings) -> None:
         idle_timeout_s=LEADER_IDLE_S,
         process=new_holder(),
     )
-    async with await connecting as database:
+    async with await connecting as database, ending_noted(database, plan.federation):
         await require_head(database)
         stored = await get_federation(database, plan.federation)
         if stored is not None:
@@ -215,6 +224,17 @@ async def _serve(settings: Settings) -> None:
         with metrics_port(settings.metrics_host, settings.metrics_port, service.read_measures):
             await service.run(on_started=note_started)
     log.info("federator_stopped", federation=plan.federation)
+
+
+async def _note_refused(db_url: str, federation: str, error: SettingsError) -> None:
+    """Note in an existing database that a federator could not start: the verdict then says why none leads."""
+    from foltr.federator.leading.ending import note_ending
+    from foltr.storage.database import Database
+
+    with contextlib.suppress(FoltrError):
+        require_existing(db_url)
+        async with await Database.connect(db_url) as database:
+            await note_ending(database, federation, error)
 
 
 def _with_target(rounds: Rounds) -> Rounds:

@@ -31,7 +31,8 @@ from foltr.operations.overview import Activity, Effectiveness, Overview, read_ov
 from foltr.operations.situation import ReceivedStatus, Situation
 from foltr.operations.verdict import judge, verdict_without_database
 from foltr.storage.errors import SchemaDiffersError
-from foltr.storage.urls import address_of, read_url, without_password
+from foltr.storage.sqlite_file import identify
+from foltr.storage.urls import address_of, in_words, read_url, without_password
 
 # Reading the database takes a tenth of a second. A longer time means that it does not answer.
 _LOOK_S = 10.0
@@ -154,6 +155,9 @@ async def _looking(settings: Settings, *, named: bool) -> "AsyncIterator[Callabl
     Raises:
         UnavailableError: no answer in time; drivers limit the connection, `answering` limits each read.
     """
+    url = read_url(settings.db_url)
+    if url.get_backend_name() == "sqlite":
+        identify(url.database, in_words(url))  # elsewhere a missing file is a wrong setting, here it is a verdict
     async with open_federation(settings, named=named) as (database, name):
         heard: ReceivedStatus | None = None
         asked_at = -math.inf

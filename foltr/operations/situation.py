@@ -8,6 +8,7 @@ from foltr.core.aggregation.vote_result import VoteResult
 from foltr.core.protocol.client_selection import is_selected
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.states import RoundState
+from foltr.core.protocol.verdicts import Finding
 from foltr.storage.ingest_records import WorkersRow
 from foltr.storage.leases import Lease
 from foltr.storage.records import RoundRow
@@ -32,11 +33,13 @@ class ReceivedStatus:
         status: the federator's newest signed heartbeat, or None.
         devices: the connected devices that this user may see.
         unreachable: why the broker could not be asked.
+        found: what is wrong with the broker's certificate.
     """
 
     status: FederatorStatus | None = None
     devices: list[str] = field(default_factory=list)
     unreachable: str | None = None
+    found: Finding | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Situation:
         broker: the broker's answer about the federator: ``there``, ``silent``, ``away``, ``unknown``, or
             ``unreachable``; None if it was not asked.
         broker_detail: since when it is silent, or why the broker was not reached.
+        broker_found: what is wrong with the broker's certificate, as who asked it sees it.
         connected: devices connected according to the broker, without revoked ones.
         revoked: clients whose enrolment was revoked.
     """
@@ -90,6 +94,7 @@ class Situation:
     standbys: list[str] = field(default_factory=list)
     broker: BrokerSays | None = None
     broker_detail: str = ""
+    broker_found: Finding | None = None
     connected: list[str] = field(default_factory=list)
     revoked: list[str] = field(default_factory=list)
 
@@ -174,7 +179,7 @@ class Situation:
         if heard is None:
             return self
         if heard.unreachable is not None:
-            return replace(self, broker="unreachable", broker_detail=heard.unreachable)
+            return replace(self, broker="unreachable", broker_detail=heard.unreachable, broker_found=heard.found)
         status, connected = heard.status, sorted(set(heard.devices).difference(self.revoked))
         if status is None:
             return replace(self, broker="unknown", connected=connected)

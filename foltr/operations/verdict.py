@@ -13,7 +13,7 @@ from foltr.core.protocol.verdicts import Finding, Reason, Verdict
 from foltr.operations.explanations import dated_ahead, duration
 from foltr.operations.overview import Overview
 from foltr.operations.situation import MOST_APART, Situation
-from foltr.storage.errors import SchemaNewerError, SchemaOlderError
+from foltr.storage.errors import DatabaseGoneError, SchemaNewerError, SchemaOlderError
 
 # Each device may have a few refusals a minute, such as those of rounds that ended before it was heard.
 MANY_REFUSALS: Final = 200
@@ -49,7 +49,7 @@ def _findings(overview: Overview) -> list[Finding]:
 
 
 def verdict_without_database(error: Exception, values: Mapping[str, str], address: str = "") -> Verdict:
-    """Return the verdict if the database cannot be read: UnavailableError, or a SchemaDiffersError.
+    """Return the verdict if the database cannot be read: UnavailableError, DatabaseGoneError or SchemaDiffersError.
 
     Args:
         values: for the command (`Finding.command`).
@@ -60,6 +60,8 @@ def verdict_without_database(error: Exception, values: Mapping[str, str], addres
             reason = Reason.SCHEMA_OLDER
         case SchemaNewerError():
             reason = Reason.SCHEMA_NEWER
+        case DatabaseGoneError():
+            reason = Reason.DATABASE_GONE
         case _:
             reason = Reason.DATABASE_UNREACHABLE
     return Verdict.of([Finding(reason, _sentence(str(error)), address)], values)
@@ -78,13 +80,19 @@ def _federator(situation: Situation) -> Iterator[Finding]:
         detail = " ".join(filter(None, (detail, dated_ahead(situation))))
         if situation.connected:
             detail += f" {len(situation.connected)} devices wait for it."
-        yield Finding(Reason.FEDERATOR_STOPPED, detail, holder, situation.last_activity)
+        ended = None if situation.lease is None else situation.lease.ended
+        if situation.lease is not None and ended is not None:
+            detail = f"{ended.sentence} {_sentence(situation.lease.ended_detail)} {detail}"
+        command = "" if ended is None else ended.command
+        yield Finding(Reason.FEDERATOR_STOPPED, detail, holder, situation.last_activity, command)
     elif situation.federator == "silent":
         since = situation.broker_detail if situation.broker == "silent" else duration(situation.silence_s)
         yield Finding(Reason.FEDERATOR_HANGS, f"It has shown no sign of life for {since}.", holder)
     # A leader that is connected knows better than a visitor whom a network may keep out.
     if situation.broker == "unreachable" and not situation.is_led:
         yield Finding(Reason.BROKER_UNREACHABLE, _sentence(situation.broker_detail))
+    if situation.broker_found is not None:
+        yield situation.broker_found
     failed = situation.failed
     if failed is not None and situation.failed_why and failed.reason.startswith("helpers_"):
         yield Finding(Reason.HELPER_AWAITED, _sentence(situation.failed_why))

@@ -21,6 +21,7 @@ from foltr.api.access import COOKIE
 from foltr.api.tokens import Role
 from foltr.storage.database import Database
 from foltr.storage.federations import claim_federation
+from foltr.storage.migrate import downgrade
 from foltr.storage.records import RoundOpening
 from foltr.storage.rounds import abandon_round, latest_round
 from foltr.storage.tables import rounds
@@ -132,6 +133,19 @@ async def test_without_the_database_they_say_so(tmp_path):
         assert (answer.status_code, found["foltr_database_up",]) == (200, 0)
         assert ("foltr_rounds_total", "completed") not in found
         assert (await server.get("/metrics")).status_code == 401
+
+
+@pytest.mark.parametrize("is_of_our_version", [True, False])
+async def test_a_database_without_the_federation_is_up(tmp_path, is_of_our_version):
+    """It answers that the federation is missing, or that its tables are of another version."""
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    if not is_of_our_version:
+        async with await Database.connect(url) as database:
+            await downgrade(database, "0001")
+    async with asked(url, tmp_path) as server:
+        found = samples((await server.get("/metrics", server.token(Role.VIEWER))).text)
+    reason = "federator_stopped" if is_of_our_version else "schema_older"
+    assert (found["foltr_database_up",], found["foltr_findings", "down", reason]) == (1, 1)
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool")

@@ -393,19 +393,22 @@ async def test_a_helper_does_its_work(server):
 async def test_nobody_speaks_for_a_helper_or_asks_it_but_the_federator(server):
     """Neither a device nor the other helper; and none hears what is asked of another one."""
     asked, answered = f"{ROOT}/helpers/north/requests", f"{ROOT}/helpers/north/answers"
+    status = f"{ROOT}/helpers/north/status"
     async with (
         session(server, "north", asked) as helper,
-        session(server, "federator", f"{ROOT}/helpers/+/answers") as federator,
+        session(server, "federator", f"{ROOT}/helpers/+/answers", f"{ROOT}/helpers/+/status") as federator,
         session(server, "south", f"{ROOT}/helpers/south/requests", f"{ROOT}/round") as other,
         session(server, "device-1") as device,
     ):
         for stranger in (other, device):
-            for topic in (asked, answered, f"{ROOT}/policy", f"{ROOT}/round"):
+            for topic in (asked, answered, status, f"{ROOT}/policy", f"{ROOT}/round"):
                 await stranger.publish(topic, b"forged")
         await helper.publish(asked, b"forged")
         await federator.publish(asked, b"x")
         assert await helper.topics_until(asked) == []
         assert helper.inbox.empty
+        await helper.publish(status, b"x")
+        assert await federator.topics_until(status) == []
         await helper.publish(answered, b"x")
         assert await federator.topics_until(answered) == []
         assert federator.inbox.empty

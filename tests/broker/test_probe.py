@@ -1,6 +1,7 @@
 """What a broker says of a user's rights, and that asking leaves nothing behind."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -8,11 +9,14 @@ from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
+from foltr.broker.authorities import issuing_authority
+from foltr.broker.certificates import create_authority, issue_server
 from foltr.broker.link import MqttLink
-from foltr.broker.probe import LoginRefusedError, TakenOverError, inspect_tls
+from foltr.broker.probe import LoginRefusedError, TakenOverError, inspect_tls, look_at_certificate
 from foltr.broker.probe import Probe as ImpatientProbe
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.verdicts import Reason
 
 TOPICS = Topics("fed")
 NOBODY = TOPICS.client("nobody", ClientTopic.STATUS)
@@ -46,6 +50,27 @@ def test_the_certificate_is_named(guarded):
     assert (shown.subject, shown.issuer) == ("foltr broker", "foltr fed")
     assert shown.protocol.startswith("TLSv1.")
     assert shown.not_after > 1.8e9
+
+
+def test_a_certificate_that_new_connections_refuse(guarded):
+    """It expired, or another authority issued it; the broker of a look says nothing of it in its log."""
+    (device,) = guarded.enrol("device-7")
+    address = BrokerAddress.of(device)
+    assert look_at_certificate(address) == inspect_tls(address)
+    assert "rror" not in guarded.log.read_text()
+    old = issue_server(issuing_authority(guarded.operator_dir), ["localhost", "127.0.0.1"], -0.02)
+    foreign = issue_server(create_authority("foltr other"), ["localhost", "127.0.0.1"])
+    for pair, why in ((old, "certificate has expired"), (foreign, "not one we trust")):
+        guarded.stop()
+        (guarded.broker_dir / "server.crt").write_text(pair.certificate_pem)
+        (guarded.broker_dir / "server.key").write_text(pair.key_pem)
+        guarded.start()
+        found = look_at_certificate(address)
+        assert (found.reason, found.culprit) == (Reason.CERTIFICATE_REFUSED, f"broker {address}")
+        assert why in found.detail
+    guarded.stop()
+    assert look_at_certificate(address) is None
+    assert look_at_certificate(replace(address, tls=False, tls_material=None)) is None
 
 
 async def test_a_session_that_waits_for_its_owner_keeps_what_is_in_it(guarded):

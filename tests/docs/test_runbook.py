@@ -6,7 +6,7 @@ import pytest
 from cli.commands import PROJECT
 
 from foltr.cli.commands import ALL_COMMANDS, load_command
-from foltr.core.protocol.verdicts import Level, Reason
+from foltr.core.protocol.verdicts import Ending, Level, Reason
 
 PAGE = (PROJECT / "docs/runbook.md").read_text()
 
@@ -38,5 +38,6 @@ def exists(words: list[str]) -> bool:
 def test_its_commands_and_those_of_the_reasons_exist():
     """With each of their options."""
     named = re.findall(r"`foltr ([^`]+)`", PAGE)
-    named += [reason.command.removeprefix("foltr ") for reason in Reason if reason.command.startswith("foltr ")]
+    commands = [each.command for each in (*Reason, *Ending)]
+    named += [command.removeprefix("foltr ") for command in commands if command.startswith("foltr ")]
     assert [command for command in named if not exists(command.split())] == []

@@ -1,5 +1,6 @@
 """A leader finds what is wrong with its broker, clock, disk and certificates, and since when."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -9,8 +10,9 @@ import pytest
 from foltr.broker.address import BrokerAddress
 from foltr.broker.certificates import create_authority, issue_client
 from foltr.broker.failures import FailureCause, FailureKind
+from foltr.broker.probe import PresentedCertificate
 from foltr.broker.tls import TlsMaterial
-from foltr.core.protocol.verdicts import Reason
+from foltr.core.protocol.verdicts import Finding, Reason
 from foltr.federator import self_check
 from foltr.federator.self_check import SelfCheck
 
@@ -31,9 +33,10 @@ class Machine:
 
     def __init__(self, monkeypatch, tmp_path) -> None:
         self.address = SimpleNamespace(tls_material=None)
-        self.link = SimpleNamespace(connected=True, cause=None, address=self.address, broker_expiry=None)
-        self.ahead_s, self.undelivered, self.helpers, self.keyless = 0.0, None, [], []
+        self.link = SimpleNamespace(connected=True, cause=None, address=self.address, tls_context=None)
+        self.ahead_s, self.undelivered, self.helpers = 0.0, None, {}
         self.usage, self.folder, self.at = PLENTY, tmp_path, datetime.now(UTC)
+        self.seconds = 0.0
         monkeypatch.setattr(self_check.shutil, "disk_usage", lambda _: self.usage)
         self.check = SelfCheck(
             "north:1:a",
@@ -42,12 +45,29 @@ class Machine:
             ahead_s=lambda: self.ahead_s,
             undelivered=lambda: self.undelivered,
             awaited_helpers=lambda: self.helpers,
-            keyless=lambda: self.keyless,
             now=lambda: self.at,
+            monotonic=lambda: self.seconds,
         )
 
     def found(self) -> list[tuple[Reason, str]]:
         return [(each.reason, each.culprit) for each in self.check()]
+
+    async def shown(self, monkeypatch, what) -> None:
+        """Let the broker show this to the next new connection, until the check has seen it."""
+        looked = asyncio.Event()
+        monkeypatch.setattr(self_check, "_HANDSHAKE_EVERY_S", 0.0)
+
+        def look(_address, _context):
+            loop.call_soon_threadsafe(looked.set)
+            return what
+
+        monkeypatch.setattr(self_check, "look_at_certificate", look)
+        loop = asyncio.get_running_loop()
+        watching = asyncio.create_task(self.check.watch_certificate())
+        for _ in range(2):  # the second look begins once the first one's answer is taken
+            looked.clear()
+            await looked.wait()
+        watching.cancel()
 
 
 @pytest.fixture
@@ -63,13 +83,16 @@ def test_a_machine_that_is_well_finds_nothing(machine):
 
 
 def test_a_broker_that_is_away_counts_after_a_moment(machine):
-    """A connection that is renewed at once is not worth an alarm; the finding stays the same as time goes by."""
+    """A connection that is renewed at once is not worth an alarm, nor is a clock that was set ahead."""
     machine.link.connected = False
     machine.link.cause = FailureCause(FailureKind.LOGIN_REFUSED, "it refuses this user")
     assert machine.found() == []
-    machine.at += timedelta(seconds=3)
+    machine.at += timedelta(hours=1)
+    assert machine.found() == []
+    machine.at -= timedelta(hours=2)
+    machine.seconds += 3
     (first,) = machine.check()
-    machine.at += timedelta(seconds=3.3)
+    machine.seconds += 3.3
     (again,) = machine.check()
     assert again == first
     assert first.reason is Reason.BROKER_UNREACHABLE
@@ -102,7 +125,7 @@ def test_a_disk_that_fills_up(machine, usage, reason):
     assert machine.found() == ([] if reason is None else [(reason, str(machine.folder))])
 
 
-def test_certificates_that_end(machine):
+async def test_certificates_that_end(machine, monkeypatch):
     """The federator's, the authority's and the broker's; renewed ones are looked at as well."""
     authority = create_authority("foltr test")
     pair = issue_client(authority, "@federator", days=9)
@@ -117,13 +140,23 @@ def test_certificates_that_end(machine):
         "north", 8883, tls=True, tls_material=TlsMaterial(None, renewed.certificate_pem)
     )
     assert machine.found() == []
-    machine.link.broker_expiry = machine.at
-    assert machine.found() == [(Reason.CERTIFICATE_EXPIRED, "broker mqtts://north:8883")]
+    ends = (machine.at + timedelta(days=1)).timestamp()
+    await machine.shown(monkeypatch, PresentedCertificate("TLSv1.3", "foltr broker", "foltr test", ends))
+    assert machine.found() == [(Reason.CERTIFICATE_EXPIRES, "broker mqtts://north:8883")]
+
+
+async def test_a_certificate_that_new_connections_refuse(machine, monkeypatch):
+    """It was replaced beneath a connection that lives; once another one is shown nothing is wrong."""
+    refused = Finding(Reason.CERTIFICATE_REFUSED, "It has expired.", "broker mqtts://north:8883")
+    await machine.shown(monkeypatch, refused)
+    assert machine.found() == [(Reason.CERTIFICATE_REFUSED, "broker mqtts://north:8883")]
+    await machine.shown(monkeypatch, None)
+    assert machine.found() == []
 
 
 def test_what_rounds_wait_for(machine):
     """Helpers by name, workers by the share of probes without an answer, clients by key."""
-    machine.helpers, machine.undelivered, machine.keyless = ["south"], 0.5, ["client 7"]
+    machine.helpers, machine.undelivered, machine.check.keyless = {"south": "It has left."}, 0.5, ["client 7"]
     assert machine.found() == [
         (Reason.UPDATES_UNDELIVERED, ""),
         (Reason.HELPER_AWAITED, "south"),

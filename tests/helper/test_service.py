@@ -11,7 +11,9 @@ from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.core.errors import DataError, UnavailableError
+from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.core.protocol.helper_messages import HelperStatus
 from foltr.core.protocol.topics import Topics
 from foltr.helper.noise_pool import NoisePool
 from foltr.helper.service import MAX_WAITING, HelperService, RequestQueue
@@ -97,6 +99,20 @@ async def test_the_connection_does_not_wait_for_the_desk(mqtt_broker):
         while b"answer to second" not in answers:
             answers.add((await inbox.next()).payload)
     assert answers == {b"answer to first", b"answer to second"}
+
+
+async def test_it_says_whether_it_is_there(mqtt_broker):
+    """Signed and retained: online once it is connected, offline when it has ended."""
+    inbox, status_on = Inbox(), TOPICS.helper_status("north")
+    async with connected(mqtt_broker, "federator", inbox, [status_on]):
+        async with serving(mqtt_broker, BusyDesk()):
+            online = open_envelope((await inbox.next()).payload)
+        offline = open_envelope((await inbox.next()).payload)
+    assert [each.read(HelperStatus).online for each in (online, offline)] == [True, False]
+    assert offline.sequence > online.sequence
+    later = Inbox()
+    async with connected(mqtt_broker, "later", later, [status_on]):
+        assert not open_envelope((await later.next()).payload).read(HelperStatus).online
 
 
 async def test_its_measures_say_what_waits_and_for_how_long(mqtt_broker):

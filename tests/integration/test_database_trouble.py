@@ -205,6 +205,25 @@ async def test_postgresql_on_a_full_disk(small_disk, mosquitto_server, postgres_
     assert "Free space on the server's disk" in error
 
 
+async def test_sqlite_is_moved_away(mosquitto_server, tmp_path):
+    """The federator ends and says so; once the file is back all that was confirmed is in it."""
+    path, n_rounds = tmp_path / "foltr.sqlite", 40
+    async with Deployment(tmp_path, mosquitto_server.url, f"sqlite:///{path}", N_CLIENTS) as deployment:
+        await upgrade(deployment.database)
+        deployment.start_federator(n_rounds)
+        told = [asyncio.create_task(contribute(credentials)) for credentials in deployment.devices]
+        await deployment.rounds_reach(2)
+        path.rename(tmp_path / "away.sqlite")
+        assert await deployment.exit_code() == 3
+        assert "move it back, with its -wal file" in deployment.said()
+        (tmp_path / "away.sqlite").rename(path)
+        deployment.start_federator(n_rounds)
+        assert await deployment.exit_code() == 0
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*told)
+        await check_all_told(deployment, told, n_rounds)
+
+
 async def test_sqlite_at_its_size_limit(mosquitto_server, tmp_path, monkeypatch):
     """The same without a disk to fill: ``max_page_count`` makes SQLite say that it is full."""
     n_rounds = 60

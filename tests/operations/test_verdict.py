@@ -9,7 +9,7 @@ from support.overviews import CALM, NOW, OPENED, ROUND, overview
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.states import JobState, RoundState, Strategy
-from foltr.core.protocol.verdicts import Finding, Level, Reason, Verdict, as_rows
+from foltr.core.protocol.verdicts import Ending, Finding, Level, Reason, Verdict, as_rows
 from foltr.operations.situation import ReceivedStatus
 from foltr.operations.verdict import MANY_REFUSALS, judge, verdict_without_database
 from foltr.storage.activity_records import (
@@ -22,7 +22,7 @@ from foltr.storage.activity_records import (
     RevokedClient,
 )
 from foltr.storage.erasure_records import HeldReset
-from foltr.storage.errors import SchemaNewerError, SchemaOlderError
+from foltr.storage.errors import DatabaseGoneError, SchemaNewerError, SchemaOlderError
 from foltr.storage.history_records import ProposalRow
 from foltr.storage.leases import Lease
 
@@ -106,10 +106,28 @@ def test_what_keeps_a_federator_from_leading_comes_first():
     assert reasons(overview(waiting, found_by_leader=[refused])) == expected
 
 
+def test_a_federator_that_ended_by_itself_says_why():
+    """With what to type for it: starting it again as it was would end in the same way."""
+    lease = replace(LED, holder=None, left_s=0.0, ended=Ending.DATA_KEYS_MISSING, ended_detail="keys = '/keys': gone")
+    verdict = judge(overview(replace(CALM, lease=lease)))
+    (found,) = verdict.findings
+    assert found.reason is Reason.FEDERATOR_STOPPED
+    assert found.detail.startswith("Its folder of data keys lacks keys. keys = '/keys': gone. Nothing was stored")
+    assert as_rows(verdict)[0]["command"] == found.command() == "foltr federator run --keys FOLDER"
+
+
 def test_a_leader_with_a_broker_outweighs_a_visitor_without():
     """A network may keep the visitor out."""
     seen = overview(replace(CALM, lease=LED)).with_received(ReceivedStatus(unreachable="mqtt://north:1883: refused"))
     assert judge(seen).level is Level.OK
+
+
+def test_a_certificate_that_a_visitor_refuses_counts():
+    """No network makes a certificate expire: devices that connect again are refused, too."""
+    refused = Finding(Reason.CERTIFICATE_REFUSED, "It has expired.", "broker mqtts://north:8883")
+    heard = ReceivedStatus(unreachable="mqtts://north:8883: its certificate is not valid now", found=refused)
+    judged = judge(overview(replace(CALM, lease=LED), found_by_leader=[refused]).with_received(heard))
+    assert (judged.level, judged.findings) == (Level.DEGRADED, (refused,))
 
 
 def test_the_gravest_comes_first_and_counts():
@@ -126,6 +144,7 @@ def test_without_a_database_it_is_down():
     """Tables of another version have another next step than a database that is away."""
     for error, reason in (
         (UnavailableError("refused"), Reason.DATABASE_UNREACHABLE),
+        (DatabaseGoneError("moved"), Reason.DATABASE_GONE),
         (SchemaOlderError("revision 0001"), Reason.SCHEMA_OLDER),
         (SchemaNewerError("revision 9999"), Reason.SCHEMA_NEWER),
     ):

@@ -6,6 +6,7 @@ import itertools
 import sqlite3
 import warnings
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from types import SimpleNamespace
 
 import aiosqlite
@@ -20,6 +21,7 @@ from support.waiting import PATIENCE_S, until
 import foltr.storage.engines
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.storage.database import Database, is_transient
+from foltr.storage.errors import DatabaseGoneError
 from foltr.storage.leases import end_sessions
 from foltr.storage.tables import federations
 
@@ -220,6 +222,45 @@ async def test_a_locked_sqlite_file_is_transient(tmp_path, monkeypatch: pytest.M
         other.close()
         async with db.transaction():
             pass
+
+
+async def test_a_moved_sqlite_file_takes_no_more_writes(tmp_path) -> None:
+    """They would be lost. Once the file is back they go on; another one in its place is for a process that begins."""
+    path, away = tmp_path / "foltr.sqlite", tmp_path / "away.sqlite"
+    async with await Database.connect(migrated_sqlite(path)) as database, database.separate_pool() as other:
+        writes = (partial(_store_federation, database), partial(database.run, _store_federation))
+
+        async def refused(what: str) -> None:
+            for write in (*writes, partial(_store_federation, other)):
+                with pytest.raises(DatabaseGoneError, match=what) as told:
+                    await write("mail")
+                assert not is_transient(told.value)
+
+        await writes[0]("web")
+        path.rename(away)
+        await refused("move it back")
+        assert path.with_name("foltr.sqlite-wal").stat().st_size > 0
+        with pytest.raises(DatabaseGoneError, match="move it back"):
+            await Database.connect(f"sqlite:///{path}")
+        assert not path.exists()
+        for ending in ("-wal", "-shm"):
+            path.with_name(path.name + ending).rename(away.with_name(away.name + ending))
+        migrated_sqlite(path)
+        await refused("another file")
+        await database.follow_file()
+        await writes[1]("web")
+        for ending in ("", "-wal", "-shm"):
+            path.with_name(path.name + ending).unlink()
+            away.with_name(away.name + ending).rename(path.with_name(path.name + ending))
+        with pytest.raises(DatabaseGoneError, match="another file"):
+            await writes[1]("news")
+        await database.follow_file()
+        await writes[1]("news")
+
+
+async def _store_federation(database: Database, name: str) -> None:
+    async with database.transaction() as connection:
+        await connection.execute(insert(federations).values(ROW | {"name": name}))
 
 
 async def test_a_killed_postgresql_is_transient_and_comes_back() -> None:

@@ -1,10 +1,12 @@
 """Asks the broker what the database cannot show: whether the federator runs, and which devices are connected."""
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage
+from foltr.broker.probe import look_at_certificate
 from foltr.broker.short_connections import read_retained
 from foltr.cli.operator.identities import broker_of, read_any_credentials
 from foltr.cli.settings import Settings
@@ -16,6 +18,7 @@ from foltr.core.protocol.codec import decode, open_envelope
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.membership import Status
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.verdicts import Finding
 
 if TYPE_CHECKING:
     from foltr.operations.situation import ReceivedStatus
@@ -44,7 +47,8 @@ async def receive_status(settings: Settings, federation: str) -> "ReceivedStatus
     try:
         return _read(await read_retained(address, filters), topics, credentials)
     except UnavailableError as error:
-        return ReceivedStatus(unreachable=str(error))
+        shown = await asyncio.to_thread(look_at_certificate, address)
+        return ReceivedStatus(unreachable=str(error), found=shown if isinstance(shown, Finding) else None)
 
 
 async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> "ReceivedStatus | None":

@@ -94,7 +94,12 @@ def _next(process, is_wanted):
 
 def test_what_is_not_there_is_said(tmp_path):
     """No file, no federation, nobody listening: one line, and an exit code that says which kind."""
-    foltr("status", "--db", f"sqlite:///{tmp_path / 'nowhere.sqlite'}", code=2)
+    nowhere = f"sqlite:///{tmp_path / 'nowhere.sqlite'}"
+    gone = json.loads(foltr("status", "--db", nowhere, "--json", code=3).stdout)
+    (finding,) = gone["verdict"]["findings"]
+    assert (finding["reason"], finding["culprit"]) == ("database_gone", nowhere)
+    assert "move it back" in finding["detail"]
+    assert not (tmp_path / "nowhere.sqlite").exists()
     empty = migrated_sqlite(tmp_path / "empty.sqlite")
     foltr("status", "--db", empty, code=2)
     away = foltr("status", "--db", "postgresql://nobody@127.0.0.1:1/none", code=3)

@@ -37,6 +37,10 @@ def test_the_topics_are_spelled_as_documented():
     assert TOPICS.schema == "foltr/v1/mail/schema"
     assert TOPICS.helper_requests("north") == "foltr/v1/mail/helpers/north/requests"
     assert TOPICS.helper_answers("north") == "foltr/v1/mail/helpers/north/answers"
+    assert TOPICS.helper_status("north") == "foltr/v1/mail/helpers/north/status"
+    assert TOPICS.is_helper_status(TOPICS.helper_status("north"))
+    assert not TOPICS.is_helper_status(TOPICS.helper_answers("north"))
+    assert not TOPICS.is_helper_status(TOPICS.client("north", ClientTopic.STATUS))
     assert TOPICS.enrolment("device-7") == "foltr/v1/mail/enrolment/device-7"
     assert [TOPICS.client("device-7", topic) for topic in ClientTopic] == [
         f"foltr/v1/mail/clients/device-7/{name}" for name in (*SAID, "inbox")

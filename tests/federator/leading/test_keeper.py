@@ -53,6 +53,29 @@ async def test_what_its_process_finds_is_stored_beside_the_lease(database, monke
         assert keeper.ahead_s == pytest.approx(3600.0, abs=PATIENCE_S)
 
 
+async def test_a_check_that_fails_is_a_finding_and_tried_again(database, monkeypatch) -> None:
+    """One fault is no end of all checks: what it finds later is stored."""
+    monkeypatch.setattr(keeper_module, "_SAYS_EVERY_S", 0.01)
+    low = Finding(Reason.DISK_LOW, "3 % left.", "/data", datetime(2026, 1, 2, tzinfo=UTC))
+    answers: list = [OSError("no such device"), [low]]
+
+    def check() -> list[Finding]:
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
+
+    async with LeaseKeeper(database, "mail", "first", lambda: True, check), asyncio.timeout(PATIENCE_S):
+
+        async def is_said() -> bool:
+            return [each.reason for each in await load_findings(database, "mail")] == [Reason.SELF_CHECK_FAILED]
+
+        await until(is_said)
+        (said,) = await load_findings(database, "mail")
+        assert (said.culprit, said.detail) == ("first", "OSError; its log says where.")
+        answers.pop(0)
+        await until(lambda: is_stored(database, [low]))
+
+
 async def test_a_process_that_waits_for_its_broker_tells_why(database) -> None:
     """Once nobody leads, and by its name; no longer once it leads, or has ended."""
     found = [Finding(Reason.BROKER_UNREACHABLE, "login_refused", "mqtt://north:1883", datetime(2026, 1, 2, tzinfo=UTC))]
