@@ -226,10 +226,7 @@ def stand_still(seconds):
 async def test_losing_the_connection_while_a_wait_times_out(n_turns):
     """In the same turn of the event loop, or a few turns apart: the caller is told, and the link lives on."""
     timeout_s = 0.3  # clock: runs out
-    async with (
-        FakeServer(FRIENDLY) as server,
-        connected(server.address, topics=["t"], timeout_s=timeout_s) as link,
-    ):
+    async with FakeServer(FRIENDLY) as server, connected(server.address, topics=["t"], timeout_s=timeout_s) as link:
         publishing = asyncio.create_task(link.publish("t", b"x"))
         await asyncio.sleep(0.05)
         server.hang_up()

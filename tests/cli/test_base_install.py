@@ -12,10 +12,7 @@ from foltr.core.extras import MODULES
 OF_OTHER_EXTRAS = [module for extra, modules in MODULES.items() if extra != "cli" for module in modules]
 WITHOUT_EXTRAS = f"sys.modules |= dict.fromkeys({OF_OTHER_EXTRAS})"
 # Beside the extra that each of them needs.
-MISSING = {
-    "rounds list --db sqlite:///x.sqlite": "federator",
-    "broker run": "simulation",
-}
+MISSING = {"rounds list --db sqlite:///x.sqlite": "federator", "broker run": "simulation"}
 OF_A_DATABASE = (
     *("db upgrade", "federator run --allow-unsigned", "status", "rounds why", "device list", "models list"),
     "erasure list",

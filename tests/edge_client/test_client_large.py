@@ -281,10 +281,7 @@ async def test_an_anchor_whose_parts_are_not_what_was_announced_is_not_taken(mqt
 async def test_a_large_anchor_of_anothers_key_is_not_taken(mqtt_broker):
     """Its manifest is the federator's, and what it names is signed by somebody else, or as the newest model."""
     credentials = identity()
-    async with (
-        Federator(mqtt_broker, key=FEDERATOR) as federator,
-        enrolled(mqtt_broker, credentials) as client,
-    ):
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(mqtt_broker, credentials) as client:
         for number, key, is_anchor in ((1, STRANGER, True), (2, FEDERATOR, False)):
             forged = LargeModel(3, 0.5 + number, key, is_anchor=is_anchor)
             with capture_logs() as logs:
@@ -317,12 +314,7 @@ async def offered(federator, client):
 
 async def answer(federator, manifest, code, **more):
     receipt = UpdateReceipt(
-        federation="mail",
-        client_id="device-7",
-        update_id=None,
-        payload_digest=manifest.digest[:16],
-        code=code,
-        **more,
+        federation="mail", client_id="device-7", update_id=None, payload_digest=manifest.digest[:16], code=code, **more
     )
     await federator.say(INBOX, receipt)
 

@@ -209,10 +209,7 @@ async def test_an_anchor_that_is_cleared_is_dropped_at_once(mqtt_broker, path):
 async def test_only_the_federators_newest_anchor_is_taken(mqtt_broker, wrong):
     """By a device with credentials: no broker and no client makes it compare with another model."""
     credentials = identity()
-    async with (
-        Federator(mqtt_broker, key=KEY) as federator,
-        enrolled(mqtt_broker, credentials, ":memory:") as client,
-    ):
+    async with Federator(mqtt_broker, key=KEY) as federator, enrolled(mqtt_broker, credentials, ":memory:") as client:
         await say_anchor(federator, announced(3, GOOD), sequence=5)
         await federator.announce(1, newest=announced(5, BAD), training=training(10_000), sequence=5)
         await client.next_round(timeout_s=PATIENCE_S)

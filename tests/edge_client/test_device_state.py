@@ -105,10 +105,7 @@ async def in_a_federation(ranker, federator):
 
 @pytest.mark.parametrize(
     ("options", "order"),
-    [
-        ({}, ListOrder(Source.BASE, 0.05)),
-        ({"gate": False, "n_features": N_FEATURES + 1}, ListOrder(Source.BASE)),
-    ],
+    [({}, ListOrder(Source.BASE, 0.05)), ({"gate": False, "n_features": N_FEATURES + 1}, ListOrder(Source.BASE))],
     ids=str,
 )
 async def test_a_ranker_says_whose_order_it_shows(mqtt_broker, path, options, order):

@@ -81,8 +81,7 @@ class Device:
             if topic == JOIN:
                 fields = {"federation": "mail", "client_id": "device-7", "counted_through": 0}
                 self.hear(
-                    INBOX,
-                    MembershipReceipt(**fields, code=ReceiptCode.JOINED, payload_digest=payload_digest(payload)),
+                    INBOX, MembershipReceipt(**fields, code=ReceiptCode.JOINED, payload_digest=payload_digest(payload))
                 )
         await self.agent.turn()
         return [decode(payload, ModelUpdate) for topic, payload, _ in sent + self.link.taken() if topic == UPDATES]

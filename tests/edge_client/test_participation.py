@@ -11,13 +11,7 @@ from foltr.core.protocol.client_selection import HIGHEST_TICKET, round_seed, tic
 from foltr.core.protocol.fields import pack_vector, payload_digest
 from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.trainings import LinearRankerSpec
-from foltr.edge_client.participation import (
-    ANSWER_TIME_S,
-    FIRST_RESEND_S,
-    RESEND_LIMIT_S,
-    Outgoing,
-    Participation,
-)
+from foltr.edge_client.participation import ANSWER_TIME_S, FIRST_RESEND_S, RESEND_LIMIT_S, Outgoing, Participation
 from foltr.edge_client.store.bounds import PendingUpdate
 
 CLIENT = "device-7"

@@ -132,11 +132,7 @@ def test_decisions():
 
 def test_a_decided_round_stays_decided():
     """Once it no longer collects, nothing enters; what is in it counts once, and not at all where it was abandoned."""
-    for state in [
-        RoundState.AGGREGATING,
-        RoundState.COMPLETED,
-        RoundState.ABANDONED,
-    ]:
+    for state in [RoundState.AGGREGATING, RoundState.COMPLETED, RoundState.ABANDONED]:
         round_ = replace(with_contributions(1), state=state)
         assert code(round_.decide(offer("new"), OPENED, counted_through=0)) == "late", state
         again = "round_abandoned" if state is RoundState.ABANDONED else "duplicate"

@@ -84,10 +84,7 @@ def test_why_an_update_of_the_others_does_not_count():
 
 def test_with_a_deadline_every_other_model_is_stale():
     """Whatever the staleness limit says: it belongs to the other policy."""
-    for base in [
-        3,
-        5,
-    ]:
+    for base in [3, 5]:
         assert (
             code(opened(replace(POLICY, staleness_limit=9)).decide(offer(base=base), OPENED, counted_through=0))
             == "stale"

@@ -385,10 +385,7 @@ def _targets() -> dict[str, Target]:
     readers: dict[str, tuple[str, Callable[[bytes], object]]] = {
         "roster": (TOPICS.roster, lambda payload: read_roster(payload, OPERATOR.public, FEDERATION)),
         "order": (TOPICS.operator, lambda payload: read_order(payload, OPERATOR.public, FEDERATION)),
-        "key": (
-            TOPICS.federator_key,
-            lambda payload: read_federator_key(payload, OPERATOR.public, FEDERATION),
-        ),
+        "key": (TOPICS.federator_key, lambda payload: read_federator_key(payload, OPERATOR.public, FEDERATION)),
         "policy": (TOPICS.policy, lambda payload: read_policy(payload, OPERATOR.public, FEDERATION)),
         "schema": (TOPICS.schema, lambda payload: read_schema(payload, OPERATOR.public, FEDERATION)),
         "enrolment": (enrolment, lambda payload: read_enrolment(payload, OPERATOR.public, FEDERATION, MEMBER)),

@@ -22,14 +22,7 @@ from foltr.storage.erasure.erasures import forgotten_pseudonyms
 from foltr.storage.erasure_tables import erasures
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
-from foltr.storage.ingest import (
-    forget_worker,
-    hand_over,
-    list_collected,
-    look_at_workers,
-    note_worker,
-    take_back,
-)
+from foltr.storage.ingest import forget_worker, hand_over, list_collected, look_at_workers, note_worker, take_back
 from foltr.storage.ingest_batches import find_public_keys, take_updates
 from foltr.storage.ingest_records import (
     BatchKeys,

@@ -62,10 +62,7 @@ def test_a_store_of_other_software_is_refused(path, version):
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA user_version = {version}")
     before = dump(path)
-    with (
-        pytest.raises(SettingsError, match=rf"is of version {version}, .*version {SCHEMA_VERSION}\."),
-        opened(path),
-    ):
+    with pytest.raises(SettingsError, match=rf"is of version {version}, .*version {SCHEMA_VERSION}\."), opened(path):
         pass
     assert dump(path) == before
 
