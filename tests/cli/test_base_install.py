@@ -1,11 +1,10 @@
 """An install with the command line alone, as a device has: each command works, or says in one line what to install."""
 
-import subprocess
 import sys
 
 import pytest
 from cli.forked import foltr_forked
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 from foltr.core.extras import MODULES
 
@@ -61,9 +60,7 @@ def test_an_install_for_an_application_has_no_command_line():
     """The command names the extra in one line."""
     without = f"sys.modules |= dict.fromkeys({MODULES['cli']})"
     program = f"import sys; {without}; from foltr.cli.start import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    done = completed([sys.executable, "-c", program])
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "the command line is not installed; run: pip install " in done.stderr

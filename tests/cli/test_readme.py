@@ -1,13 +1,12 @@
 """The documents do what they say: the README's commands, run as they stand there."""
 
 import shlex
-import subprocess
 import sys
 
 from cli.commands import PROJECT, environment, foltr
 from cli.snippets import blocks, n_recorded, run_python
 from docs.markdown_files import markdown_files, snippets
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 
 def test_the_python_of_the_readme_runs(tmp_path):
@@ -42,21 +41,14 @@ def test_every_foltr_command_in_the_documents_exists():
 
 def test_the_generated_parts_of_the_documents_are_up_to_date():
     """Settings, receipts, transitions and columns in the documents are those of the code."""
-    done = subprocess.run(
-        [sys.executable, PROJECT / "docs" / "generate.py", "--check"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = completed([sys.executable, PROJECT / "docs" / "generate.py", "--check"], env=environment())
     assert done.returncode == 0, done.stderr
 
 
 def test_a_device_imports_no_more_than_it_needs():
     """The device SDK brings no SQLAlchemy, numba, SciPy or web framework along, and few modules in all."""
     code = [sys.executable, "-c", "import sys; import foltr.edge_client.client; print(*sys.modules)"]
-    done = subprocess.run(code, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    done = completed(code, env=environment(), check=True)
     imported = set(done.stdout.split())
     assert imported.isdisjoint({"sqlalchemy", "alembic", "numba", "scipy", "sklearn", "iotcore", "fastapi", "uvicorn"})
     # 739 when this was written, each a file that a device has to find and read before its first list.

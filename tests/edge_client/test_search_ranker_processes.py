@@ -2,12 +2,11 @@
 
 import contextlib
 import re
-import subprocess
 import sys
 
 import pytest
+from support.completed_process import completed
 from support.federator_by_hand import N_FEATURES, model
-from support.waiting import PATIENCE_S
 
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
 from foltr.core.protocol.codec import encode
@@ -43,13 +42,7 @@ def credentials(request, tmp_path, nowhere):
 
 
 def run(code, *arguments):
-    return subprocess.run(
-        [sys.executable, "-c", BEGIN + code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    return completed([sys.executable, "-c", BEGIN + code, *map(str, arguments)])
 
 
 def stored(path):
@@ -99,13 +92,7 @@ def test_a_device_needs_neither_a_command_line_nor_a_federator(nowhere, path, tm
     file = tmp_path / "device-7.json"
     access = BrokerAccess(broker_url=nowhere)
     write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
-    done = subprocess.run(
-        [sys.executable, "-c", NARROW, str(file), str(path)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = completed([sys.executable, "-c", NARROW, str(file), str(path)])
     assert done.returncode == 0, done.stderr
     assert "features_out_of_range" in done.stderr
     assert int(done.stdout) < 680
