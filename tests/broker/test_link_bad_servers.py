@@ -84,8 +84,6 @@ CLOSING = {1: None}
 REFUSING_CONNECTION = {1: b"\x20\x02\x00\x05"}
 REFUSING_SUBSCRIPTION = {1: CONNACK, 8: b"\x90\x03MM\x80"}
 FRIENDLY = {1: CONNACK, 8: b"\x90\x03MM\x01"}
-
-
 BAD = {
     "silent": SILENT,
     "hangs up": CLOSING,

@@ -331,8 +331,6 @@ _FROM_OTHERS = {
     "helper_refusal": _ANSWERED,
 }
 _WITH_LISTS = ("update_receipt", "roster", "policy", "ticket", "check_request", "check_answer")
-
-
 _NO_LINK = MqttLink(BrokerAddress.parse("mqtt://127.0.0.1:1"), client_id="none", subscriptions=(), on_message=print)
 
 

@@ -238,8 +238,6 @@ DIES_AT = {
     Failpoint.SUM_OPENED: 1,
     Failpoint.HELPER_ANSWERED: 4,
 }
-
-
 USUAL = {(Failpoint.IN_CHECK_TRANSACTION,), (Failpoint.SET_COMMITTED,), (Failpoint.HELPER_ANSWERED,)}
 
 

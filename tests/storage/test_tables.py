@@ -271,8 +271,6 @@ WRONG = [
     ("events", {"detail": LONG}),
     ("events", {"minute": 1}),
 ]
-
-
 _NEEDED = {"update_fates": "round_aggregations", "helper_answers": "round_sums", "update_bodies": "updates"}
 
 

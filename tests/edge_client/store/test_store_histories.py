@@ -17,14 +17,8 @@ from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 
 REPOSITORY = Path(__file__).parents[3]
-
-
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
-
-
 RANKING = np.array([2, 0], np.int64)
-
-
 CLICKS = np.array([True, False])
 
 
@@ -144,11 +138,7 @@ class AnyUse(RuleBasedStateMachine):
 
 
 AnyUse.TestCase.settings = settings(stateful_step_count=20, derandomize=True)
-
-
 TestAnyUse = AnyUse.TestCase
-
-
 WRITER = """
 import sys
 import numpy as np

@@ -24,11 +24,7 @@ from foltr.core.protocol.updates import Chunk, Manifest, ModelUpdate
 from foltr.edge_client.store.store import DeviceStore
 
 CHUNKS = TOPICS.client("device-7", ClientTopic.CHUNKS)
-
-
 POLICY = policy()
-
-
 BOUND = POLICY.policy.bound
 
 
