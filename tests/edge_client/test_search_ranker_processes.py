@@ -33,12 +33,15 @@ def click():
 @pytest.fixture(params=["enrolled", pytest.param("", marks=pytest.mark.nightly)])
 def credentials(request, tmp_path, nowhere):
     """None, or a file of a device whose broker is away."""
-    if not request.param:
-        return ""
-    file = tmp_path / "device-7.json"
-    access = BrokerAccess(broker_url=nowhere)
+    return str(enrolled(tmp_path, nowhere)) if request.param else ""
+
+
+def enrolled(folder, broker_url):
+    """The file of a device's credentials."""
+    file = folder / "device-7.json"
+    access = BrokerAccess(broker_url=broker_url)
     write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
-    return str(file)
+    return file
 
 
 def run(code, *arguments):
@@ -63,9 +66,7 @@ print(serp.model_version, "numba" in sys.modules)
 
 def test_the_first_list_waits_for_nothing_that_has_to_be_loaded(nowhere, path, tmp_path):
     """With a model from the last start, in a fresh process, whether numba is installed or not: it is not loaded."""
-    file = tmp_path / "device-7.json"
-    access = BrokerAccess(broker_url=nowhere)
-    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    file = enrolled(tmp_path, nowhere)
     with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=1000)) as store:
         store.put_model(encode(model(3)))
     done = run(FIRST, file, path)
@@ -89,9 +90,7 @@ print(len(sys.modules))
 
 def test_a_device_needs_neither_a_command_line_nor_a_federator(nowhere, path, tmp_path):
     """It starts, ranks, logs a warning and records without their packages, and imports no more than it did."""
-    file = tmp_path / "device-7.json"
-    access = BrokerAccess(broker_url=nowhere)
-    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    file = enrolled(tmp_path, nowhere)
     done = completed([sys.executable, "-c", NARROW, str(file), str(path)])
     assert done.returncode == 0, done.stderr
     assert "features_out_of_range" in done.stderr

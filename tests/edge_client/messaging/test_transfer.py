@@ -55,21 +55,13 @@ def test_the_news_that_an_older_model_is_the_newest_ends_the_collecting(model):
     assert (model.collecting, model.to_subscribe) == (False, None)
 
 
-def test_chunks_of_another_model_are_passed_over(model):
-    """Those of an older one, or of one whose manifest is still to come."""
-    manifest, chunks = parts(NEWER)
-    model.receive_manifest(manifest, NOW)
-    for chunk in parts(MODEL)[1]:
-        assert model.add_chunk(chunk, NOW) is None
-    assert [model.add_chunk(chunk, NOW) for chunk in chunks] == [None, None, NEWER]
-
-
 def test_a_newer_model_replaces_the_one_being_collected(model):
-    """Its chunks are others; none of the old one are kept."""
+    """Its chunks are others; none of the old one are kept, and those that come late are passed over."""
     model.receive_manifest(parts(MODEL)[0], NOW)
     model.add_chunk(parts(MODEL)[1][0], NOW)
     model.receive_manifest(parts(NEWER)[0], NOW)
     assert model.to_subscribe == [0, 1, 2]
+    assert [model.add_chunk(chunk, NOW) for chunk in parts(MODEL)[1]] == [None] * 3
     assert [model.add_chunk(chunk, NOW) for chunk in parts(NEWER)[1]] == [None, None, NEWER]
 
 

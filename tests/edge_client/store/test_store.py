@@ -72,17 +72,19 @@ def serp_ids(store):
 
 
 def test_an_interaction_comes_back_as_it_was(path, rng):
-    """Features, ranking and clicks survive to the bit, in their types, in order, across a restart."""
-    shown = []
+    """To the bit, in its types, in order, across a restart; and with who showed it: a model's variant, or nobody."""
+    shown, shown_by = [], [(-1, 7), (0, None), (1, 8)]
     with opened(path) as store:
         for i, n_documents in enumerate((1, 7, 40)):
             features = rng.standard_normal((n_documents, 5)).astype(np.float32)
             ranking = rng.permutation(n_documents)[:10].astype(np.int64)
             clicks = rng.random(len(ranking)) < 0.5
             shown.append((features, ranking, clicks))
-            assert store.add_interaction(f"serp-{i}", Interaction(UNNUMBERED, features, ranking, clicks)) is not None
+            made = Interaction(UNNUMBERED, features, ranking, clicks, *shown_by[i])
+            assert store.add_interaction(f"serp-{i}", made) is not None
     with opened(path) as store:
         stored = store.waiting_interactions(10)
+    assert [(item.variant, item.base_version) for item in stored] == shown_by
     for interaction, expected in zip(stored, shown, strict=True):
         for array, wanted in zip(
             (interaction.features, interaction.ranking, interaction.clicks), expected, strict=True
@@ -91,16 +93,6 @@ def test_an_interaction_comes_back_as_it_was(path, rng):
             assert array.dtype == wanted.dtype
             # A kernel would be compiled once more for arrays that cannot be written to.
             assert array.flags.writeable
-
-
-def test_who_showed_a_list_is_kept(path):
-    """What a variant of one model's ranker earned is not another's."""
-    with opened(path) as store:
-        store.add_interaction("a", Interaction(UNNUMBERED, FEATURES, RANKING, CLICKS, -1, 7))
-        add(store, "b")
-    with opened(path) as store:
-        shown_by = [(item.variant, item.base_version) for item in store.waiting_interactions(10)]
-    assert shown_by == [(-1, 7), (0, None)]
 
 
 def test_how_a_list_was_drawn_is_kept(path):
@@ -138,15 +130,8 @@ def test_what_was_sent_with_noise_is_sent_once(store):
     assert serp_ids(store) == []
 
 
-def test_the_number_of_interactions_is_bounded(path):
-    """The oldest waiting one makes room."""
-    with opened(path, max_interactions=3) as store:
-        add(store, "a", "b", "c", "d", "e")
-        assert serp_ids(store) == ["c", "d", "e"]
-
-
 def test_room_is_not_made_in_the_pending_update(path):
-    """What an update holds stays until its receipt; what waits beside it makes room."""
+    """What an update holds stays until its receipt; the oldest that waits beside it makes room."""
     with opened(path, max_interactions=3) as store:
         held = add(store, "a", "b")
         put(store, "u", held)
@@ -358,13 +343,14 @@ def test_local_state_goes_with_the_mark(path, watermark, left):
 
 
 def test_local_state_that_was_taken_back_does_not_come_back(store):
-    """Another update counts from the same place on: the state is its, also if the watermark passes the old one."""
+    """Another update counts from the same place on: the state is its. One that keeps nothing leaves it as it is."""
     count(store, "u", "a", "b", local_state=b"taken back")
     store.settle(0)
     put(store, "v", store.waiting_interactions(1), b"short")
     store.settle(1, "v")
     assert store.local_state() == b"short"
     put(store, "w", store.waiting_interactions(9), None)
+    assert store.local_state() == b"short"
     store.settle(2, "w")
     assert store.local_state() == b"short"
 
@@ -374,15 +360,6 @@ def test_the_newest_states_are_kept(store):
     for number in range(1, 7):
         count(store, f"u{number}", f"serp {number}", local_state=bytes([number]))
     assert [store.settle(watermark) and store.local_state() for watermark in (6, 3, 2)] == [b"\6", b"\3", None]
-
-
-def test_an_update_without_local_state_leaves_it(store):
-    """A method that keeps nothing says nothing of what another has kept."""
-    count(store, "u", "a", local_state=b"personal")
-    put(store, "v", add(store, "b"))
-    assert store.local_state() == b"personal"
-    store.settle(2, "v")
-    assert store.local_state() == b"personal"
 
 
 # --- what is kept of what counts ------------------------------------------------------------------------------

@@ -256,14 +256,6 @@ def test_a_store_is_nobodys_until_a_client_takes_it_over(path):
         pass
 
 
-def test_a_store_that_is_nobodys_is_taken_over_when_it_is_opened_for_a_client(path):
-    """Credentials may come between two starts."""
-    with opened_by_nobody(path) as store:
-        add(store, "a")
-    with opened(path) as store:
-        assert (store.owner, store.n_waiting()) == (("mail", "device-7"), 1)
-
-
 def test_the_schema_knows_no_half_owner(path):
     """A store is nobody's, a client's, or of one that was forgotten; there is nothing in between."""
     with opened_by_nobody(path) as store:
@@ -279,7 +271,7 @@ def test_the_schema_knows_no_half_owner(path):
 
 
 def test_nobodys_store_forgets_and_begins_anew(path):
-    """There is no name to be marked: the next clicks are as the first."""
+    """There is no name to be marked: the next clicks are as the first, and theirs for whom it is opened then."""
     with opened_by_nobody(path) as store:
         store.add_interaction(
             "a", Interaction(UNNUMBERED, np.full((1, 4), 7.0, np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
