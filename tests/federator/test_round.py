@@ -26,7 +26,8 @@ from foltr.federator.round import (
 from foltr.storage.records import StoredUpdate
 
 OPENED = 1_000.0
-POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0)
+# Its staleness limit is for buffers alone.
+POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0, staleness_limit=9)
 
 
 def opened(policy=POLICY, number=5, base_version=4):
