@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.comparing_devices import LATER, stored
+from support.comparing_devices import LATER
+from support.device_stores import stored
 from support.device_under_policy import CLIP_NORM, identity
 from support.device_under_policy import FEDERATOR as KEY
 from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device, enrolled, in_round, see

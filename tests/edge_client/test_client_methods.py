@@ -1,10 +1,10 @@
 """A device learns by the method that its federation announces, and sends what that method sends."""
 
-import contextlib
 import math
 
 import numpy as np
 import pytest
+from support.device_stores import stored
 from support.federator_by_hand import N_FEATURES, Federator, device, taken_in
 from support.sampled_lists import interaction_of, reversals_of, shown_by
 from support.small_rankers import LINEAR, NEURAL, trainings
@@ -24,7 +24,6 @@ from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.trainings import FedPerTraining, PersonalTraining
 from foltr.edge_client.simulated_user import SimulatedUser
-from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.training.working_model import mark_state
 
 K, N_INTERACTIONS = 5, 4
@@ -51,11 +50,6 @@ def model_for(method, version, weights):
         n_auxiliary=n_auxiliary(training, ranker),
         weights=pack_vector(weights),
     )
-
-
-def stored(path):
-    """The store of a device that does not run."""
-    return contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10))
 
 
 class ByHand:

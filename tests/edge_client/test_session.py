@@ -1,10 +1,10 @@
 """What a device sends and believes: sessions in order, its update under the key of today. No network."""
 
-import contextlib
 import shutil
 
 import numpy as np
 import pytest
+from support.device_stores import stored
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import DataError, MessageError
@@ -22,7 +22,7 @@ from foltr.core.protocol.trainings import LinearRankerSpec
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate
 from foltr.edge_client.session import Session
 from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.edge_client.store.store import UNNUMBERED, Interaction
 from foltr.edge_client.trust import Trust
 
 TOPICS = Topics("mail")
@@ -49,21 +49,11 @@ def identity(serial=1):
     )
 
 
-def opened(path):
-    return contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10))
-
-
-@pytest.fixture
-def store(path):
-    with opened(path) as store:
-        yield store
-
-
 def killed_now(path, copy):
     """The store that a device finds which is killed now; another file, as the one at ``path`` stays open."""
     for name in ("", "-wal"):
         shutil.copy(f"{path}{name}", f"{copy}{name}")
-    return opened(copy)
+    return stored(copy)
 
 
 def session(store, credentials=None):
@@ -177,7 +167,7 @@ def test_receipts_of_other_sessions_are_told_apart(store, message, topic):
 def test_a_device_of_the_same_name_is_told_apart(path, tmp_path, monkeypatch):
     """Enrolled anew, with another store, in the same millisecond: its joins have the same sequence numbers."""
     monkeypatch.setattr("foltr.core.protocol.signing.time.time_ns", lambda: 10**18)
-    with opened(path) as store, opened(tmp_path / "other") as other:
+    with stored(path) as store, stored(tmp_path / "other") as other:
         devices = session(store, identity(1)), session(other, identity(2))
         joins = [device.sign(HELLO, ClientTopic.JOIN) for device in devices]
         assert open_envelope(joins[0]).sequence == open_envelope(joins[1]).sequence
@@ -288,9 +278,9 @@ def test_what_was_heard_is_stored_with_the_next_change_that_can_be(store, path, 
 
 def test_what_was_heard_is_stored_when_the_device_is_switched_off(path):
     """Whether anything followed from it or not."""
-    with opened(path) as store:
+    with stored(path) as store:
         session(store, identity()).open(announced(7))
-    with opened(path) as store, pytest.raises(MessageError, match="replayed"):
+    with stored(path) as store, pytest.raises(MessageError, match="replayed"):
         session(store, identity()).open(announced(6))
 
 
