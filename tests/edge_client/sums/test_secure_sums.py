@@ -1,13 +1,12 @@
 """A device takes part in secure sums: with exactly B interactions, once in a round, charged once, whatever happens."""
 
-import functools
 import shutil
 import time
 
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.device_under_policy import CLIP_NORM, DeviceUnderPolicy
+from support.device_under_policy import BOUND, CLIP_NORM, POLICY, on_grid
 from support.federator_by_hand import N_FEATURES
 from support.secure_policies import policy
 
@@ -21,29 +20,6 @@ from foltr.core.protocol.signed_tickets import open_ticket
 from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 from foltr.core.protocol.updates import DenseDelta, MaskedVector, ModelUpdate
 from foltr.edge_client.store.store import UNNUMBERED, Interaction
-
-POLICY = policy()
-BOUND = POLICY.policy.bound
-
-
-@pytest.fixture
-def device(path):
-    return DeviceUnderPolicy(path, POLICY)
-
-
-@pytest.fixture
-def make(path):
-    """Makes the device of this test, under a policy of its own."""
-    return functools.partial(DeviceUnderPolicy, path)
-
-
-def on_grid(*numbers, clip_norm=CLIP_NORM):
-    """The integers that stand for one for each number: an update that is not clipped, of whole steps."""
-    values = np.zeros(N_FEATURES, np.int64)
-    for number in numbers:
-        values[number] += round(BOUND / clip_norm)
-    return values.tolist()
-
 
 # --- what is sent -------------------------------------------------------------------------------------------------
 
