@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.device_under_policy import FEDERATOR, identity
-from support.federator_by_hand import TOPICS, Federator, device, enrolled, round_on
+from support.federator_by_hand import TOPICS, Federator, announced, device, enrolled, round_on
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.link import MqttLink
 from foltr.core.learning.linear import score
-from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.chunks import Assembly, chunk_of, manifest_of
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, pack_vector, payload_digest
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.trainings import PdgdTraining
 from foltr.core.protocol.updates import Chunk, Manifest, ModelUpdate, Vote
 from foltr.edge_client.messaging.transfer import WINDOW
 from foltr.edge_client.models import Models
@@ -34,13 +33,7 @@ class LargeModel:
     def __init__(self, version, value=0.0, key=None, *, is_anchor=False):
         self.topic = TOPICS.anchor if is_anchor else TOPICS.model
         self.chunk_topic = TOPICS.anchor_chunk if is_anchor else TOPICS.model_chunk
-        model = ModelAnnouncement(
-            federation="mail",
-            version=version,
-            ranker=LinearRankerSpec(n_features=N_FEATURES),
-            weights=pack_vector(np.full(N_FEATURES, value)),
-        )
-        self.payload = encode(model, self.topic, version, key)
+        self.payload = encode(announced(version, np.full(N_FEATURES, value)), self.topic, version, key)
         self.manifest = manifest_of(self.payload, "mail")
         self.n_chunks = self.manifest.n_chunks
 

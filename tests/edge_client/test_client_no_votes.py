@@ -7,7 +7,6 @@ from support.comparing_devices import (
     BAD,
     GOOD,
     LINEAR,
-    announced,
     begin,
     compared,
     is_known,
@@ -17,7 +16,7 @@ from support.comparing_devices import (
 )
 from support.device_under_policy import CLIP_NORM, identity
 from support.device_under_policy import FEDERATOR as KEY
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device, enrolled, see
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, announced, device, enrolled, see
 from support.sampled_lists import sampled
 from support.secure_policies import policy
 from support.waiting import PATIENCE_S, until

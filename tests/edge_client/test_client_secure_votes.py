@@ -1,10 +1,10 @@
 """A device under a policy with votes, against a real broker: it compares as ever, and votes behind its masks."""
 
 import pytest
-from support.comparing_devices import BAD, ENOUGH, GOOD, announced, begin, is_known, search, training
+from support.comparing_devices import BAD, ENOUGH, GOOD, begin, is_known, search, training
 from support.device_options import grouped
 from support.device_under_policy import CLIP_NORM, FEDERATOR, identity, opened
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, adding_learner
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, adding_learner, announced
 from support.secure_policies import policy
 from support.waiting import PATIENCE_S, until
 

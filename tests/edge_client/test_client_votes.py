@@ -7,7 +7,6 @@ from support.comparing_devices import (
     ENOUGH,
     GOOD,
     LATER,
-    announced,
     begin,
     compared,
     is_known,
@@ -17,7 +16,7 @@ from support.comparing_devices import (
 )
 from support.device_under_policy import FEDERATOR as KEY
 from support.device_under_policy import identity
-from support.federator_by_hand import TOPICS, Federator, device, enrolled
+from support.federator_by_hand import TOPICS, Federator, announced, device, enrolled
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.learning.comparison import Comparison

@@ -4,13 +4,12 @@ import random
 from itertools import pairwise, product
 
 import pytest
-from support.federator_by_hand import round_on
+from support.federator_by_hand import announced, round_on
 
-from foltr.core.protocol.announcements import ModelAnnouncement, Selection
+from foltr.core.protocol.announcements import Selection
 from foltr.core.protocol.client_selection import HIGHEST_TICKET, round_seed, ticket
 from foltr.core.protocol.fields import pack_vector, payload_digest
 from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.core.protocol.trainings import LinearRankerSpec
 from foltr.edge_client.participation import ANSWER_TIME_S, FIRST_RESEND_S, RESEND_LIMIT_S, Outgoing, Participation
 from foltr.edge_client.store.bounds import PendingUpdate
 
@@ -26,12 +25,7 @@ def participation(pending=None):
 
 
 def model(version=3, weights=(0.0,)):
-    return ModelAnnouncement(
-        federation="mail",
-        version=version,
-        ranker=LinearRankerSpec(n_features=len(weights)),
-        weights=pack_vector(weights),
-    )
+    return announced(version, weights)
 
 
 def round_announced(number=4, *, is_open=True, base_version=3, selection=None):

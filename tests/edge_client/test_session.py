@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from support.device_stores import stored
+from support.federator_by_hand import model
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import DataError, MessageError
@@ -18,7 +19,6 @@ from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.core.protocol.roster import FederatorKey
 from foltr.core.protocol.signing import SESSION_STEPS, EpochSequence, SigningKey, key_to_text
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.protocol.trainings import LinearRankerSpec
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate
 from foltr.edge_client.session import Session
 from foltr.edge_client.store.bounds import PendingUpdate
@@ -60,14 +60,8 @@ def session(store, credentials=None):
     return Session("mail", "device-7", Trust(credentials, store), store)
 
 
-def model(version=0):
-    return ModelAnnouncement(
-        federation="mail", version=version, ranker=LinearRankerSpec(n_features=1), weights=pack_vector([0.0])
-    )
-
-
 def announced(sequence, version=0, key=FEDERATOR):
-    return InboundMessage(TOPICS.model, encode(model(version), TOPICS.model, sequence, key), retained=False)
+    return InboundMessage(TOPICS.model, encode(model(version, 1), TOPICS.model, sequence, key), retained=False)
 
 
 # --- sessions -------------------------------------------------------------------------------------------------
@@ -206,7 +200,7 @@ def test_only_the_federator_is_believed(store, key):
         session(store, identity()).open(announced(1, key=key))
     with pytest.raises(MessageError, match="bad_signature"):
         session(store, identity()).open_reassembled(announced(1, key=key).payload, TOPICS.model)
-    assert session(store).open(announced(1, key=key)).read(ModelAnnouncement) == model()
+    assert session(store).open(announced(1, key=key)).read(ModelAnnouncement) == model(0, 1)
 
 
 def test_a_message_moved_to_another_topic_is_not_signed(store):
@@ -221,7 +215,7 @@ def test_what_was_heard_is_the_oldest_that_is_believed(store, topic):
     """An older one is refused, the same again is not; also in a new connection, and after a restart of the device."""
 
     def said(sequence):
-        return InboundMessage(topic, encode(model(), topic, sequence, FEDERATOR), retained=False)
+        return InboundMessage(topic, encode(model(0, 1), topic, sequence, FEDERATOR), retained=False)
 
     device = session(store, identity())
     device.begin()
@@ -307,11 +301,11 @@ def test_an_answer_of_an_older_epoch_is_refused_in_words(store):
 
 def test_what_nobody_signed_is_not_remembered(store):
     """Or anybody could say something of the far future, after which nothing would be believed for ever."""
-    unsigned = InboundMessage(TOPICS.model, encode(model(), TOPICS.model, 2**63 - 1), retained=False)
+    unsigned = InboundMessage(TOPICS.model, encode(model(0, 1), TOPICS.model, 2**63 - 1), retained=False)
     device = session(store)
     device.open(unsigned)
     device.begin()
-    assert device.open(InboundMessage(TOPICS.model, encode(model(), TOPICS.model, 1), retained=False)).sequence == 1
+    assert device.open(InboundMessage(TOPICS.model, encode(model(0, 1), TOPICS.model, 1), retained=False)).sequence == 1
 
 
 # --- the update in the store ----------------------------------------------------------------------------------

@@ -8,9 +8,7 @@ from support.waiting import PATIENCE_S, until
 from foltr.core.learning.agreement import agreement, preferences
 from foltr.core.learning.comparison import Comparison
 from foltr.core.methods.base import scores_of
-from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.explorations import SamplingExploration
-from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 
 LINEAR = LinearRankerSpec(n_features=N_FEATURES)
@@ -19,10 +17,6 @@ GOOD[:2] = 3.0, 1.0
 BAD = -GOOD
 ENOUGH = 60
 LATER = 2**30  # a number of the next epoch
-
-
-def announced(version, weights, ranker=LINEAR, **more):
-    return ModelAnnouncement(federation="mail", version=version, ranker=ranker, weights=pack_vector(weights), **more)
 
 
 def training(n):

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.device_under_policy import BOUND, CLIP_NORM, POLICY, on_grid
-from support.federator_by_hand import N_FEATURES
+from support.federator_by_hand import N_FEATURES, announced
 from support.secure_policies import policy
 
 from foltr.core.methods.registry import METHODS, n_auxiliary, training_for
-from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.policies import is_turn_of
@@ -99,13 +98,7 @@ async def test_every_method_that_sends_differences_of_weights_does_it_masked(mak
     training = training_for(method, {}, 2)
     auxiliary = n_auxiliary(training, ranker)
     dim = ranker.n_weights + auxiliary
-    newest = ModelAnnouncement(
-        federation="mail",
-        version=0,
-        ranker=ranker,
-        n_auxiliary=auxiliary,
-        weights=pack_vector(np.linspace(-0.2, 0.2, dim)),
-    )
+    newest = announced(0, np.linspace(-0.2, 0.2, dim), ranker, n_auxiliary=auxiliary)
     device = make(policy(dim), learner=None, propensities=np.ones(10))
     device.announce(1, newest=newest, training=training)
     raw = []
