@@ -3,17 +3,7 @@
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.comparing_devices import (
-    BAD,
-    GOOD,
-    LINEAR,
-    begin,
-    compared,
-    is_known,
-    say_anchor,
-    search,
-    training,
-)
+from support.comparing_devices import BAD, GOOD, LINEAR, begin, compared, is_known, say_anchor, search, training
 from support.device_under_policy import CLIP_NORM, identity
 from support.device_under_policy import FEDERATOR as KEY
 from support.federator_by_hand import N_FEATURES, TOPICS, Federator, announced, device, enrolled, see

@@ -2,18 +2,7 @@
 
 import pytest
 from structlog.testing import capture_logs
-from support.comparing_devices import (
-    BAD,
-    ENOUGH,
-    GOOD,
-    LATER,
-    begin,
-    compared,
-    is_known,
-    say_anchor,
-    search,
-    training,
-)
+from support.comparing_devices import BAD, ENOUGH, GOOD, LATER, begin, compared, is_known, say_anchor, search, training
 from support.device_under_policy import FEDERATOR as KEY
 from support.device_under_policy import identity
 from support.federator_by_hand import TOPICS, Federator, announced, device, enrolled

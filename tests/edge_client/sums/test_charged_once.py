@@ -4,14 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from support.device_under_policy import (
-    INBOX,
-    POLICY,
-    UPDATES,
-    identity,
-    on_grid,
-    opened,
-)
+from support.device_under_policy import INBOX, POLICY, UPDATES, identity, on_grid, opened
 from support.federator_by_hand import TOPICS
 from support.secure_policies import policy
 

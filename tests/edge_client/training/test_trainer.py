@@ -12,12 +12,7 @@ import foltr.edge_client.training.trainer
 from foltr.core.numerics.compiled import COMPILED, calls_machine_code
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.trainings import (
-    EvolutionTraining,
-    FedPerTraining,
-    PdgdTraining,
-    PersonalTraining,
-)
+from foltr.core.protocol.trainings import EvolutionTraining, FedPerTraining, PdgdTraining, PersonalTraining
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.store.bounds import PendingUpdate
