@@ -4,14 +4,13 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 PROJECT = Path(__file__).parents[1]
 UPGRADE = """
@@ -39,15 +38,7 @@ assert all(module.MINE for module in ({", ".join(NAMES)}))
 
 def run(*command: str | Path, folder: Path, **environment: str) -> str:
     """The standard output of a command that must end well."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | environment,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    done = completed(command, cwd=folder, env=os.environ | environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -1,7 +1,9 @@
 """Databases of the API's tests, and a server that nobody is too slow for."""
 
 import pytest
+from support.api_server import FEDERATION, asked
 from support.databases import PostgresDatabases, migrated_sqlite
+from support.history_database import made_history
 from support.waiting import PATIENCE_S
 
 from foltr.api.connections import PeerTimeout
@@ -31,3 +33,11 @@ def migrated_url(request, tmp_path):
     url = databases.migrated()
     yield url
     databases.release(url)
+
+
+@pytest.fixture
+async def server(migrated_url, tmp_path):
+    """One of a federation with a history."""
+    await made_history(migrated_url, FEDERATION)
+    async with asked(migrated_url, tmp_path) as running:
+        yield running

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from cli.commands import PROJECT
 from support.api_server import FEDERATION
+from support.completed_process import completed
 from support.databases import migrated_sqlite, open_migrated
 from support.history_database import made_history
 
@@ -26,7 +27,7 @@ RULES = PROJECT / "monitoring/alerts.yml"
 @pytest.mark.parametrize("words", [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]])
 def test_promtool_finds_them_right(words):
     """Prometheus' own checker, and its own tests of rules."""
-    done = subprocess.run(["promtool", *words], cwd=RULES.parent, capture_output=True, text=True, check=False)
+    done = completed(["promtool", *words], cwd=RULES.parent)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -38,7 +39,7 @@ def test_amtool_sends_each_severity_to_its_receiver():
     subprocess.run(["amtool", "check-config", file], capture_output=True, check=True)
     for severity in severities:
         asked = ["amtool", "config", "routes", "test", f"--config.file={file}", f"severity={severity}"]
-        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        done = completed(asked, check=True)
         assert done.stdout.split() == [severity]
 
 

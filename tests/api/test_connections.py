@@ -156,10 +156,7 @@ async def test_one_address_makes_room_for_itself_only(few):
     await ended(opened[1][0])
     for reader, writer in (opened[0], other):
         writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert (await reader.readuntil(b"\r\n")).strip() in {
-            b"HTTP/1.1 200 OK",
-            b"}HTTP/1.1 200 OK",
-        }
+        assert (await reader.readuntil(b"\r\n")).strip() in {b"HTTP/1.1 200 OK", b"}HTTP/1.1 200 OK"}
     for _, writer in (*opened, other):
         writer.close()
 

@@ -27,13 +27,6 @@ from foltr.storage.rounds import abandon_round, latest_round
 from foltr.storage.tables import rounds
 
 
-@pytest.fixture
-async def server(migrated_url, tmp_path):
-    await made_history(migrated_url, FEDERATION)
-    async with asked(migrated_url, tmp_path) as running:
-        yield running
-
-
 def samples(text):
     """Every sample by name and labels, without the federation's."""
     return {

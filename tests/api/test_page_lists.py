@@ -166,10 +166,7 @@ async def test_erasures_have_a_timeline_and_a_receipt(tmp_path):
         assert (await server.get(links[0], server.token(Role.VIEWER))).text.count(".") == 2
         await seen_everywhere(page, "erasures")
     for name in (DONE, PAUSED):
-        async with (
-            asked(url, tmp_path) as server,
-            looking(server, server.token(Role.PARTICIPANT, name), PHONE) as page,
-        ):
+        async with asked(url, tmp_path) as server, looking(server, server.token(Role.PARTICIPANT, name), PHONE) as page:
             await page.goto(server.url)
             assert "was forgotten on" in await page.text_content(".lead")
             assert await page.is_visible("text=My receipt") is (name == DONE)

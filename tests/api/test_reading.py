@@ -34,13 +34,6 @@ LISTS = ("rounds", "clients", "events", "models", "erasures", "jobs", "audit", "
 
 
 @pytest.fixture
-async def server(migrated_url, tmp_path):
-    await made_history(migrated_url, FEDERATION)
-    async with asked(migrated_url, tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
 async def on_sqlite(tmp_path):
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
     await made_history(url, FEDERATION)

@@ -44,3 +44,11 @@ def tls_server(tmp_path: Path) -> Iterator[ProvisionedMosquitto]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(params=["passwords", "mtls"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ProvisionedMosquitto]:
+    """A real Mosquitto on what `foltr broker config` wrote, not started yet."""
+    server = ProvisionedMosquitto(tmp_path, request.param)
+    yield server
+    server.stop()

@@ -27,14 +27,6 @@ from foltr.core.protocol.signing import SigningKey
 KEY = SigningKey(bytes([7]) * 32)
 
 
-@pytest.fixture(params=["passwords", "mtls"])
-def server(request, tmp_path):
-    """A real Mosquitto on what `foltr broker config` wrote."""
-    server = ProvisionedMosquitto(tmp_path, request.param)
-    yield server
-    server.stop()
-
-
 def listed(server, version, key=KEY):
     """The operator's list of the authorities that are believed now."""
     certificates = [files.load().certificate_pem for files in trusted_ca_files(server.operator_dir)]

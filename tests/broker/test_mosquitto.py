@@ -18,11 +18,7 @@ from support.waiting import PATIENCE_S
 from foltr.broker.address import BrokerAddress
 from foltr.broker.broker_records import Mode
 from foltr.broker.link import InboundMessage, MqttLink
-from foltr.broker.mosquitto import (
-    MosquittoSettings,
-    mosquitto_config,
-    write_config,
-)
+from foltr.broker.mosquitto import MosquittoSettings, mosquitto_config, write_config
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 
@@ -279,11 +275,7 @@ async def retain_without_end(url: str) -> int:
     """Retain messages on ever more topics until the broker has had enough; returns the bytes that it took."""
     n_bytes = 0
     link = MqttLink(
-        BrokerAddress.parse(url),
-        client_id="rogue",
-        subscriptions=[],
-        on_message=lambda _: None,
-        persistent=False,
+        BrokerAddress.parse(url), client_id="rogue", subscriptions=[], on_message=lambda _: None, persistent=False
     )
     async with link:
         await link.wait_connected(PATIENCE_S)

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 from cryptography.x509 import load_der_x509_certificate
-from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
@@ -17,14 +16,6 @@ from foltr.broker.link import MqttLink
 from foltr.broker.provision import reload_broker
 from foltr.broker.renewal import renew_server
 from foltr.core.errors import SettingsError, UnavailableError
-
-
-@pytest.fixture(params=["passwords", "mtls"])
-def server(request, tmp_path):
-    """A real Mosquitto on what `foltr broker config` wrote."""
-    server = ProvisionedMosquitto(tmp_path, request.param)
-    yield server
-    server.stop()
 
 
 def renew(server, **changes):

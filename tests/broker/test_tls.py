@@ -22,9 +22,7 @@ CLIENT = issue_client(AUTHORITY, "device-1")
 ENCRYPTED_KEY = (
     serialization.load_pem_private_key(CLIENT.key_pem.encode(), None)
     .private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(b"secret"),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
     )
     .decode()
 )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cli.commands import environment
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 # Of the base install; the first lines of a program may forbid or add others.
 _PACKAGES = ("aiomqtt", "cryptography.x509", "msgpack", "numpy.random", "paho.mqtt.client", "pydantic", "rich.console")
@@ -59,13 +59,10 @@ def foltr_forked(
         json.dumps([list(words), str(folder), str(printed), str(complained)])
         for (words, folder), (printed, complained) in zip(commands, files, strict=True)
     ]
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-c", _PROGRAM.format(first=first, packages=(*_PACKAGES, *packages))],
         input="\n".join(requests),
         env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
         check=True,
     )
     codes = [int(line) for line in done.stdout.split()]

@@ -1,21 +1,17 @@
 """An install with the command line alone, as a device has: each command works, or says in one line what to install."""
 
-import subprocess
 import sys
 
 import pytest
 from cli.forked import foltr_forked
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 from foltr.core.extras import MODULES
 
 OF_OTHER_EXTRAS = [module for extra, modules in MODULES.items() if extra != "cli" for module in modules]
 WITHOUT_EXTRAS = f"sys.modules |= dict.fromkeys({OF_OTHER_EXTRAS})"
 # Beside the extra that each of them needs.
-MISSING = {
-    "rounds list --db sqlite:///x.sqlite": "federator",
-    "broker run": "simulation",
-}
+MISSING = {"rounds list --db sqlite:///x.sqlite": "federator", "broker run": "simulation"}
 OF_A_DATABASE = (
     *("db upgrade", "federator run --allow-unsigned", "status", "rounds why", "device list", "models list"),
     "erasure list",
@@ -64,9 +60,7 @@ def test_an_install_for_an_application_has_no_command_line():
     """The command names the extra in one line."""
     without = f"sys.modules |= dict.fromkeys({MODULES['cli']})"
     program = f"import sys; {without}; from foltr.cli.start import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    done = completed([sys.executable, "-c", program])
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "the command line is not installed; run: pip install " in done.stderr

@@ -1,10 +1,9 @@
 """The table of commands says what they say themselves, and `foltr --help` imports nothing that takes its time."""
 
-import subprocess
 import sys
 
 from cli.commands import environment
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 from typer.testing import CliRunner
 
 from foltr.cli.commands import ALL_COMMANDS, COMMANDS, RESEARCH, load_command
@@ -29,9 +28,7 @@ def test_help_imports_the_table_and_nothing_else():
     """No module of ours but five small ones, and none of the packages that take long to import."""
     for arguments in (("--help",), ("--version",)):
         command = [sys.executable, "-c", _MODULES, *arguments]
-        done = subprocess.run(
-            command, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=True
-        )
+        done = completed(command, env=environment(), check=True)
         imported = set(done.stderr.split())
         ours = {name for name in imported if name.partition(".")[0].startswith("foltr")}
         small = {"foltr.cli.commands", "foltr.cli.main", "foltr.core.errors", "foltr.core.extras", "foltr.core.version"}

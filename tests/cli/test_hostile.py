@@ -10,7 +10,6 @@ import os
 import random
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from cli.commands import IS_NIGHT, foltr
 from cli.hostile import COMPUTES, SERVES, Case, cases, commands, is_number, make_hostile_files
 from support.broker_folders import ME
+from support.completed_process import completed
 from support.erasure_receipts import KEY, RECEIPT
 from support.history_database import made_history
 
@@ -139,13 +139,11 @@ def test_no_hostile_value_breaks_a_command(tmp_path, closed_port):
         }
         for number, case in enumerate(drawn)
     ]
-    done = subprocess.run(
+    done = completed(
         [sys.executable, RUNNER],
         input="\n".join(json.dumps(one) for one in (setup, *requests)),
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"},
-        capture_output=True,
-        text=True,
-        check=False,
+        timeout=None,  # as many commands as a night asks for
     )
     ended = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(ended) == len(drawn), done.stderr[-2000:]

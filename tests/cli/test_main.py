@@ -3,11 +3,10 @@
 import contextlib
 import os
 import sqlite3
-import subprocess
 
 from cli.commands import FOLTR, environment, foltr, foltr_process, start, stop
+from support.completed_process import completed
 from support.servers import free_port
-from support.waiting import PATIENCE_S
 
 
 def test_a_shell_completes_commands_and_options():
@@ -82,16 +81,7 @@ def test_a_file_may_be_the_output_of_a_command(tmp_path):
     reads, writes = os.pipe()
     os.write(writes, schema.encode())
     os.close(writes)
-    done = subprocess.run(
-        [*FOLTR, "schema", "show", f"/dev/fd/{reads}"],
-        pass_fds=[reads],
-        env=environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = completed([*FOLTR, "schema", "show", f"/dev/fd/{reads}"], pass_fds=[reads], env=environment(), cwd=tmp_path)
     os.close(reads)
     assert (done.returncode, done.stderr) == (0, "")
     assert "bm25" in done.stdout

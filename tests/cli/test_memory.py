@@ -1,10 +1,10 @@
 """A federator's memory: its threads share one heap, unless whoever runs it says otherwise."""
 
 import os
-import subprocess
 import sys
 
 import pytest
+from support.completed_process import completed
 from support.databases import migrated_sqlite
 
 HEAPS = """
@@ -37,9 +37,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems s
 
 
 def n_heaps(code, **environment):
-    process = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=True
-    )
+    process = completed([sys.executable, "-c", code], env={**os.environ, **environment}, check=True)
     return process.stderr.count("Arena ")
 
 

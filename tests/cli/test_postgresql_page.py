@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +9,10 @@ from pathlib import Path
 import pytest
 from cli.commands import environment, start, stop
 from cli.snippets import blocks
+from support.completed_process import completed
 from support.foltr_program import prepared_foltr
 from support.postgres_server import PostgresServer
-from support.waiting import PATIENCE_S, wait_until
+from support.waiting import wait_until
 
 from foltr.storage.migrate import head
 
@@ -52,14 +52,10 @@ class Shell:
         }
 
     def run(self, block: str) -> str:
-        done = subprocess.run(
+        done = completed(
             ["bash", "-euo", "pipefail", "-c", block.replace("localhost", "127.0.0.1")],
             env=environment(**self.variables),
             cwd=self._folder,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
         return done.stdout

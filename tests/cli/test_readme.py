@@ -1,13 +1,12 @@
 """The documents do what they say: the README's commands, run as they stand there."""
 
 import shlex
-import subprocess
 import sys
 
 from cli.commands import PROJECT, environment, foltr
 from cli.snippets import blocks, n_recorded, run_python
 from docs.markdown_files import markdown_files, snippets
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 
 def test_the_python_of_the_readme_runs(tmp_path):
@@ -41,12 +40,5 @@ def test_every_foltr_command_in_the_documents_exists():
 
 def test_the_generated_parts_of_the_documents_are_up_to_date():
     """Settings, receipts, transitions and columns in the documents are those of the code."""
-    done = subprocess.run(
-        [sys.executable, PROJECT / "docs" / "generate.py", "--check"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = completed([sys.executable, PROJECT / "docs" / "generate.py", "--check"], env=environment())
     assert done.returncode == 0, done.stderr

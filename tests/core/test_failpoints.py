@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from cli.commands import environment, foltr_fresh
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 from foltr.core.errors import SettingsError
 from foltr.core.failpoints import VARIABLE, Failpoint, Failpoints, failpoint
@@ -20,14 +20,7 @@ for number in (1, 2, 3):
 
 
 def pass_three_times(setting: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", THRICE],
-        env=environment(**{VARIABLE: setting}),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    return completed([sys.executable, "-c", THRICE], env=environment(**{VARIABLE: setting}))
 
 
 def test_without_the_variable_nothing_is_active():

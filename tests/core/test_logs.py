@@ -1,14 +1,13 @@
 """A library logs where its application wants it, and configures nothing."""
 
 import logging
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import structlog
 from structlog.testing import capture_logs
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 from foltr.core.logs import get_logger
 
@@ -67,7 +66,5 @@ def test_importing_a_device_configures_nothing_and_standard_output_stays_the_app
         "assert not structlog.is_configured() and not logging.getLogger().handlers\n"
         "foltr.broker.link.log.warning('broker_unreachable', attempt=1); broker.link.log.debug('quiet')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=PATIENCE_S
-    )
+    done = completed([sys.executable, "-c", program], cwd=REPOSITORY, check=True)
     assert (done.stdout, done.stderr) == ("", "broker_unreachable attempt=1\n")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from cli.commands import PROJECT
+from support.completed_process import completed
 from support.waiting import PATIENCE_S
 
 from foltr.core.version import __version__
@@ -57,9 +58,7 @@ def config(file, *profiles, **variables):
     names = [word for profile in profiles if profile for word in ("--profile", profile)]
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("FOLTR_", "COMPOSE_"))}
     command = [*compose(), "-f", str(file), *names, "config"]
-    return subprocess.run(
-        command, env=plain | variables, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    return completed(command, env=plain | variables)
 
 
 @functools.cache

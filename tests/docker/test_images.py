@@ -16,6 +16,7 @@ import pytest
 import yaml
 from cli.commands import PROJECT, environment, foltr_process
 from compose_spec import PyCompose
+from support.completed_process import completed
 from support.foltr_program import prepared_foltr
 from support.waiting import PATIENCE_S
 
@@ -178,9 +179,7 @@ def test_an_image_of_others_is_named_in_one_place():
             assert "build" in service or variable[1] in named, file
     script = (DOCKER / "testing/machine.sh").read_text()
     (reading,) = re.findall(r"^mapfile -t bases < <\((.+?)\)$", script, re.MULTILINE | re.DOTALL)
-    done = subprocess.run(
-        ["bash", "-c", f"here={DOCKER}/testing; {reading}"], capture_output=True, text=True, check=True
-    )
+    done = completed(["bash", "-c", f"here={DOCKER}/testing; {reading}"], check=True)
     assert done.stdout.split() == [named[name] for name in ("PYTHON", "FOLTR_MOSQUITTO_IMAGE", "FOLTR_POSTGRES_IMAGE")]
 
 
@@ -216,9 +215,7 @@ def test_the_device_image_installs_and_runs(tmp_path):
     bare = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
     def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command, env=bare, capture_output=True, text=True, timeout=PATIENCE_S, check=True, cwd=tmp_path
-        )
+        return completed(command, env=bare, check=True, cwd=tmp_path)
 
     # The pip that is here: to install another one, and to compile all that is never run, would take most of the time.
     run("python3", "-m", "venv", "--without-pip", tmp_path / "venv")
@@ -240,14 +237,7 @@ def test_the_federator_entry_point_upgrades_and_runs(mosquitto_server, tmp_path)
     )
     arguments = ("--allow-unsigned", "--min-time", "0", "--max-time", "1", "--rounds", "1", "--features", "4")
     with prepared_foltr(tmp_path / "bin/foltr"):
-        done = subprocess.run(
-            ["/bin/sh", DOCKER / "federator-entrypoint.sh", *arguments],
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        done = completed(["/bin/sh", DOCKER / "federator-entrypoint.sh", *arguments], env=variables)
     assert done.returncode == 0, done.stderr
     listed = foltr_process("rounds", "list", "--db", f"sqlite:///{tmp_path}/f.sqlite")
     assert "no_updates" in listed.stdout

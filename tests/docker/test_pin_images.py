@@ -2,12 +2,11 @@
 
 import os
 import runpy
-import subprocess
 import sys
 
 import pytest
 from cli.commands import PROJECT
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 SCRIPT = PROJECT / "docker/pin_images.py"
 FILES, images_of, pinned = (runpy.run_path(str(SCRIPT))[name] for name in ("FILES", "images_of", "pinned"))
@@ -39,14 +38,7 @@ def run(request, tmp_path):
     def pin(add=""):
         path = tmp_path / ".env"
         path.write_text(path.read_text() + add)
-        return subprocess.run(
-            [sys.executable, tmp_path / SCRIPT.name],
-            env=os.environ | {"PATH": f"{tmp_path}/bin"},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        return completed([sys.executable, tmp_path / SCRIPT.name], env=os.environ | {"PATH": f"{tmp_path}/bin"})
 
     return pin
 

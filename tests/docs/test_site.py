@@ -89,11 +89,7 @@ def test_a_sequence_becomes_a_table():
     shown = adapted(
         "## A\n```mermaid\nsequenceDiagram\n" + "".join(f"    {line}\n" for line in lines) + "```\n", "docs/a.md"
     )
-    assert shown.splitlines()[3:] == [
-        "| a | b | ask |",
-        "| b |  | think, then decide |",
-        "| b | a | answer: 42 |",
-    ]
+    assert shown.splitlines()[3:] == ["| a | b | ask |", "| b |  | think, then decide |", "| b | a | answer: 42 |"]
     with pytest.raises(ValueError, match="loop"):
         adapted("```mermaid\nsequenceDiagram\n    loop each round\n```\n", "docs/a.md")
 

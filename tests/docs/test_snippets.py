@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from cli.snippets import blocks, commands_of, run_python
 from docs.markdown_files import markdown_files, snippets
 from httpx2 import AsyncClient
 from sqlalchemy import text
+from support.completed_process import completed
 from support.databases import migrated_sqlite
 from support.history_database import made_history
 from support.servers import accepts, free_port
@@ -147,7 +147,7 @@ def test_prometheus_takes_the_configuration_of_the_page_on_monitoring(tmp_path):
     (block,) = blocks("docs/monitoring.md", "yaml")
     (tmp_path / "prometheus.yml").write_text(block.replace("/etc/prometheus/foltr-token", f"{tmp_path}/token"))
     words = ["promtool", "check", "config", tmp_path / "prometheus.yml"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = completed(words)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -4,10 +4,10 @@ import configparser
 import re
 import shlex
 import shutil
-import subprocess
 
 import pytest
 from cli.commands import PROJECT, foltr
+from support.completed_process import completed
 
 UNITS = sorted((PROJECT / "systemd").glob("*.service"))
 
@@ -28,7 +28,7 @@ def test_systemd_takes_the_units(tmp_path):
     for path in UNITS:
         copy = tmp_path / path.name
         copy.write_text(path.read_text().replace("/opt/foltr/bin/foltr", "/bin/true"))
-        done = subprocess.run([analyse, "verify", str(copy)], capture_output=True, text=True, check=False)
+        done = completed([analyse, "verify", str(copy)])
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 

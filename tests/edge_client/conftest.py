@@ -2,6 +2,7 @@
 
 import pytest
 from support.broker_links import wait_for_the_broker
+from support.device_stores import stored
 from support.servers import free_port
 from support.waiting import PATIENCE_S
 
@@ -51,6 +52,13 @@ def _at_a_brokers_pace(request, monkeypatch):
 def path(tmp_path):
     """Where a device keeps its store."""
     return tmp_path / "device.sqlite"
+
+
+@pytest.fixture
+def store(path):
+    """That store, open."""
+    with stored(path) as opened:
+        yield opened
 
 
 @pytest.fixture

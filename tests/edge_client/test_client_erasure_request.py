@@ -149,10 +149,7 @@ async def test_a_refusal_that_nobody_waits_for_keeps_the_device_silent(mqtt_brok
 async def test_what_the_federation_says_is_what_a_person_sees(mqtt_broker, path, code):
     """By the result, the property, the event and the state: `erasing` is not said to be erased."""
     events = []
-    async with (
-        Federator(mqtt_broker) as federator,
-        device(mqtt_broker, path, on_event=events.append) as client,
-    ):
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path, on_event=events.append) as client:
         await federator.next("join")
         asking = asyncio.create_task(client.forget_me(timeout_s=PATIENCE_S))
         await federator.next("forget")
@@ -189,10 +186,7 @@ async def test_a_federation_restored_from_before_hears_the_wish_again(mqtt_broke
     credentials = device_identity(
         operator, federator_key.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
     )
-    async with (
-        Federator(mqtt_broker, key=federator_key) as federator,
-        EdgeClient(credentials, store=path) as client,
-    ):
+    async with Federator(mqtt_broker, key=federator_key) as federator, EdgeClient(credentials, store=path) as client:
         await federator.announce(1, sequence=sequence_of(1, 1))
         asking = asyncio.create_task(client.forget_me())
         await federator.next("forget")

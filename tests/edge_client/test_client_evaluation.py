@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.comparing_devices import LATER, stored
+from support.comparing_devices import LATER
+from support.device_stores import stored
 from support.device_under_policy import CLIP_NORM, identity
 from support.device_under_policy import FEDERATOR as KEY
 from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device, enrolled, in_round, see
@@ -156,10 +157,7 @@ async def test_beside_noise_nothing_is_said(mqtt_broker, noisy):
 async def test_under_a_policy_without_evaluation_nothing_is_said(mqtt_broker, path):
     """Whoever asks in the open: the federator would see what it must not."""
     signed = policy()
-    async with (
-        Federator(mqtt_broker, key=KEY) as federator,
-        enrolled(mqtt_broker, identity(), path) as client,
-    ):
+    async with Federator(mqtt_broker, key=KEY) as federator, enrolled(mqtt_broker, identity(), path) as client:
         await ask(federator, sequence=1)
         await federator.link.publish(TOPICS.policy, signed.signed, retain=True)
         secure = SecureRound(policy_hash=signed.hash, clip_norm=CLIP_NORM)
@@ -173,10 +171,7 @@ async def test_under_a_policy_without_evaluation_nothing_is_said(mqtt_broker, pa
 @pytest.mark.parametrize("wrong", ["unsigned", "another's key"])
 async def test_only_the_federator_asks(mqtt_broker, wrong):
     """By a device with credentials: no broker and no client has it say more."""
-    async with (
-        Federator(mqtt_broker, key=KEY) as federator,
-        enrolled(mqtt_broker, identity(), ":memory:") as client,
-    ):
+    async with Federator(mqtt_broker, key=KEY) as federator, enrolled(mqtt_broker, identity(), ":memory:") as client:
         if wrong == "unsigned":
             federator.key = None
             await ask(federator, sequence=1)

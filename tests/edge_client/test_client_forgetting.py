@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from support.device_stores import stored
 from support.device_under_policy import FEDERATOR, identity
 from support.federator_by_hand import (
     N_FEATURES,
@@ -60,11 +61,6 @@ async def tell(federator, code, receipt=None, client_id="device-7", **more):
 
 async def forgotten(federator):
     await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT)
-
-
-def stored(path):
-    """The store of a device that has ended."""
-    return contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10))
 
 
 async def contributed(federator, client):

@@ -1,10 +1,10 @@
 """A device with credentials, against real brokers: what it signs, whom it believes, how its sessions follow."""
 
 import asyncio
-import contextlib
 
 import pytest
 from support.device_options import grouped
+from support.device_stores import stored
 from support.federator_by_hand import TOPICS, Federator, adding_learner, device, see
 from support.waiting import PATIENCE_S, until
 
@@ -21,7 +21,6 @@ from foltr.core.protocol.updates import ModelUpdate
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.events import AuditLogCut
 from foltr.edge_client.options import Connection
-from foltr.edge_client.store.store import DeviceStore
 
 OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 
@@ -32,11 +31,6 @@ def identity(url, serial=1):
 
 def enrolled(credentials, store=":memory:", **options):
     return EdgeClient(credentials, store=store, **grouped(learner=adding_learner, seed=1, **options))
-
-
-def stored(path):
-    """The store of a device that does not run."""
-    return contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10))
 
 
 async def test_credentials_are_enough(mqtt_broker, tmp_path):

@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.device_under_policy import FEDERATOR, identity
-from support.federator_by_hand import TOPICS, Federator, device, enrolled, round_on
+from support.federator_by_hand import TOPICS, Federator, announced, device, enrolled, round_on
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.link import MqttLink
 from foltr.core.learning.linear import score
-from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.chunks import Assembly, chunk_of, manifest_of
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, pack_vector, payload_digest
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.trainings import PdgdTraining
 from foltr.core.protocol.updates import Chunk, Manifest, ModelUpdate, Vote
 from foltr.edge_client.messaging.transfer import WINDOW
 from foltr.edge_client.models import Models
@@ -34,13 +33,7 @@ class LargeModel:
     def __init__(self, version, value=0.0, key=None, *, is_anchor=False):
         self.topic = TOPICS.anchor if is_anchor else TOPICS.model
         self.chunk_topic = TOPICS.anchor_chunk if is_anchor else TOPICS.model_chunk
-        model = ModelAnnouncement(
-            federation="mail",
-            version=version,
-            ranker=LinearRankerSpec(n_features=N_FEATURES),
-            weights=pack_vector(np.full(N_FEATURES, value)),
-        )
-        self.payload = encode(model, self.topic, version, key)
+        self.payload = encode(announced(version, np.full(N_FEATURES, value)), self.topic, version, key)
         self.manifest = manifest_of(self.payload, "mail")
         self.n_chunks = self.manifest.n_chunks
 
@@ -281,10 +274,7 @@ async def test_an_anchor_whose_parts_are_not_what_was_announced_is_not_taken(mqt
 async def test_a_large_anchor_of_anothers_key_is_not_taken(mqtt_broker):
     """Its manifest is the federator's, and what it names is signed by somebody else, or as the newest model."""
     credentials = identity()
-    async with (
-        Federator(mqtt_broker, key=FEDERATOR) as federator,
-        enrolled(mqtt_broker, credentials) as client,
-    ):
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(mqtt_broker, credentials) as client:
         for number, key, is_anchor in ((1, STRANGER, True), (2, FEDERATOR, False)):
             forged = LargeModel(3, 0.5 + number, key, is_anchor=is_anchor)
             with capture_logs() as logs:
@@ -317,12 +307,7 @@ async def offered(federator, client):
 
 async def answer(federator, manifest, code, **more):
     receipt = UpdateReceipt(
-        federation="mail",
-        client_id="device-7",
-        update_id=None,
-        payload_digest=manifest.digest[:16],
-        code=code,
-        **more,
+        federation="mail", client_id="device-7", update_id=None, payload_digest=manifest.digest[:16], code=code, **more
     )
     await federator.say(INBOX, receipt)
 

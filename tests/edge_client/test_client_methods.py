@@ -1,11 +1,11 @@
 """A device learns by the method that its federation announces, and sends what that method sends."""
 
-import contextlib
 import math
 
 import numpy as np
 import pytest
-from support.federator_by_hand import N_FEATURES, Federator, device, taken_in
+from support.device_stores import stored
+from support.federator_by_hand import N_FEATURES, Federator, announced, device, taken_in
 from support.sampled_lists import interaction_of, reversals_of, shown_by
 from support.small_rankers import LINEAR, NEURAL, trainings
 from support.waiting import until
@@ -19,12 +19,10 @@ from foltr.core.learning.pdgd import pdgd_step
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.registry import initial_weights, make_device, n_auxiliary
 from foltr.core.numerics.streams import client_streams
-from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.codec import encode
-from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.trainings import FedPerTraining, PersonalTraining
 from foltr.edge_client.simulated_user import SimulatedUser
-from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.training.working_model import mark_state
 
 K, N_INTERACTIONS = 5, 4
@@ -44,18 +42,7 @@ def ranker_of(method):
 
 def model_for(method, version, weights):
     training, ranker = training_of(method), ranker_of(method)
-    return ModelAnnouncement(
-        federation="mail",
-        version=version,
-        ranker=ranker,
-        n_auxiliary=n_auxiliary(training, ranker),
-        weights=pack_vector(weights),
-    )
-
-
-def stored(path):
-    """The store of a device that does not run."""
-    return contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10))
+    return announced(version, weights, ranker, n_auxiliary=n_auxiliary(training, ranker))
 
 
 class ByHand:

@@ -3,21 +3,10 @@
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.comparing_devices import (
-    BAD,
-    GOOD,
-    LINEAR,
-    announced,
-    begin,
-    compared,
-    is_known,
-    say_anchor,
-    search,
-    training,
-)
+from support.comparing_devices import BAD, GOOD, LINEAR, begin, compared, is_known, say_anchor, search, training
 from support.device_under_policy import CLIP_NORM, identity
 from support.device_under_policy import FEDERATOR as KEY
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device, enrolled, see
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, announced, device, enrolled, see
 from support.sampled_lists import sampled
 from support.secure_policies import policy
 from support.waiting import PATIENCE_S, until
@@ -37,10 +26,7 @@ from foltr.core.protocol.updates import Vote
 async def test_under_a_policy_without_votes_nobody_votes(mqtt_broker, path):
     """The federator would see it. What was known before the policy came is dropped."""
     signed = policy()
-    async with (
-        Federator(mqtt_broker, key=KEY) as federator,
-        enrolled(mqtt_broker, identity(), path) as client,
-    ):
+    async with Federator(mqtt_broker, key=KEY) as federator, enrolled(mqtt_broker, identity(), path) as client:
         await say_anchor(federator, announced(3, GOOD), sequence=1)
         await federator.announce(1, newest=announced(5, BAD), training=training(10_000), sequence=1)
         await client.next_round(timeout_s=PATIENCE_S)
@@ -63,10 +49,7 @@ async def test_under_a_policy_without_votes_nobody_votes(mqtt_broker, path):
     [
         (EvolutionTraining(noise_scale=0.1), "do not draw the lists of foltr-es by score"),
         (FedAvgTraining(learning_rate=0.1), "do not draw the lists of fedavg by score"),
-        (
-            FpdgdPaperTraining(learning_rate=0.1, sensitivity=3.0, epsilon=2.0, n_clients=10),
-            "fpdgd-paper adds noise",
-        ),
+        (FpdgdPaperTraining(learning_rate=0.1, sensitivity=3.0, epsilon=2.0, n_clients=10), "fpdgd-paper adds noise"),
     ],
     ids=lambda value: getattr(value, "kind", None),
 )

@@ -17,11 +17,13 @@ from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
 
 
-async def test_the_next_round_is_one_with_its_model(mqtt_broker):
-    """Open, newer than the last, and its base model at hand."""
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_the_next_round_is_one_with_its_model(mqtt_broker, is_open):
+    """Open, newer than the last, and its base model at hand; also where helpers are asked before it opens."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await federator.announce(3, base=2)
         assert (await client.next_round()).round == 3
+        await federator.announce(3, base=2, is_open=is_open)
         waiting = asyncio.create_task(client.next_round(after=3, timeout_s=PATIENCE_S))
         await asyncio.sleep(0.05)
         assert not waiting.done()
@@ -40,19 +42,6 @@ async def test_rounds_that_went_back_are_new_ones(mqtt_broker):
         for after in (3, 10):  # the caller has seen this one; no round 10 was ever there
             with pytest.raises(UnavailableError, match=f"no round after {after}"):
                 await client.next_round(after=after, timeout_s=0.1)  # clock: runs out
-
-
-async def test_a_closed_round_that_another_follows_is_waited_for(mqtt_broker):
-    """While helpers are asked no round is open; whoever took part waits for the next one."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(3)
-        assert (await client.next_round()).round == 3
-        await federator.announce(3, is_open=False)
-        waiting = asyncio.create_task(client.next_round(after=3, timeout_s=PATIENCE_S))
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
-        await federator.announce(4)
-        assert (await waiting).round == 4
 
 
 async def test_a_last_round_is_the_end_for_those_who_took_part(mqtt_broker):

@@ -1,10 +1,10 @@
 """A device under a policy with votes, against a real broker: it compares as ever, and votes behind its masks."""
 
 import pytest
-from support.comparing_devices import BAD, ENOUGH, GOOD, announced, begin, is_known, search, training
+from support.comparing_devices import BAD, ENOUGH, GOOD, begin, is_known, search, training
 from support.device_options import grouped
 from support.device_under_policy import CLIP_NORM, FEDERATOR, identity, opened
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, adding_learner
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, adding_learner, announced
 from support.secure_policies import policy
 from support.waiting import PATIENCE_S, until
 
@@ -22,34 +22,27 @@ def device(url, path, credentials, **options):
 
 
 @pytest.mark.parametrize(
-    ("newest", "anchor", "votes"),
-    [(BAD, GOOD, [WEIGHT, 0]), (GOOD, BAD, [0, WEIGHT]), (GOOD, 2 * GOOD, [0, 0])],
-    ids=["worse", "better", "neither"],
+    ("newest", "anchor", "options", "votes"),
+    [
+        pytest.param(BAD, GOOD, {}, [WEIGHT, 0], id="worse"),
+        pytest.param(GOOD, BAD, {}, [0, WEIGHT], id="better"),
+        pytest.param(GOOD, 2 * GOOD, {}, [0, 0], id="neither"),
+        pytest.param(BAD, GOOD, {"votes": False}, [0, 0], id="who does not compare"),
+    ],
 )
-async def test_a_vote_goes_into_the_sum(mqtt_broker, path, newest, anchor, votes):
-    """What the clicks say of the newest model; in the open there is no vote."""
+async def test_a_vote_goes_into_the_sum(mqtt_broker, path, newest, anchor, options, votes):
+    """What the clicks say of the newest model, or nothing, which is as long; in the open there is no vote."""
     credentials = identity(VOTING)
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator, device(mqtt_broker, path, credentials) as client:
+    async with (
+        Federator(mqtt_broker, key=FEDERATOR) as federator,
+        device(mqtt_broker, path, credentials, **options) as client,
+    ):
         await begin(federator, client, announced(5, newest), announced(3, anchor), secure=SECURE)
         search(client, ENOUGH)
         update = await federator.update()
         assert (update.body.kind, update.vote) == ("masked", None)
         assert opened(update, VOTING, credentials.key.public)[N_FEATURES:].tolist() == votes
-        assert client.comparison.n_lists > 0
-
-
-async def test_who_does_not_compare_sends_votes_of_nothing(mqtt_broker, path):
-    """As long as any other's, so that nobody sees that it has switched votes off."""
-    credentials = identity(VOTING)
-    async with (
-        Federator(mqtt_broker, key=FEDERATOR) as federator,
-        device(mqtt_broker, path, credentials, votes=False) as client,
-    ):
-        await begin(federator, client, announced(5, BAD), announced(3, GOOD), secure=SECURE)
-        search(client, ENOUGH)
-        update = await federator.update()
-        assert opened(update, VOTING, credentials.key.public)[N_FEATURES:].tolist() == [0, 0]
-        assert client.comparison == Comparison()
+        assert (client.comparison == Comparison()) is bool(options)
 
 
 async def test_an_anchor_that_comes_before_the_policy_with_votes_is_taken_up(mqtt_broker, path):

@@ -1,16 +1,13 @@
 """A device in unlearning rounds over a real broker: it answers each of them, and its own rounds go on."""
 
 import pytest
-from support.device_under_policy import FEDERATOR, identity
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, content, device, enrolled, see
+from support.device_under_policy import FEDERATOR, identity, learnable
+from support.federator_by_hand import TOPICS, Federator, content, device, enrolled, see
 
 from foltr.core.errors import SettingsError
-from foltr.core.protocol.announcements import NamedErasure, UnlearningRound
 from foltr.core.protocol.codec import decode, open_envelope
-from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import UnlearningUpdate
 
 STRANGER = SigningKey.generate()
@@ -19,19 +16,9 @@ UNLEARNING = TOPICS.client("device-7", ClientTopic.UNLEARNING)
 
 async def announce(federator, *, job=1, step=0, is_open=True, local_interactions=3, federation="mail", **more):
     """Announce a step of a job; its model is all zeros."""
-    step = UnlearningRound(
-        federation=federation,
-        job=job,
-        step=step,
-        open=is_open,
-        ranker=LinearRankerSpec(n_features=N_FEATURES),
-        weights=pack_vector([0.0] * N_FEATURES),
-        local_interactions=local_interactions,
-        erasures=[NamedErasure(audit_seq=1, audit_hash=bytes(32))],
-        closes_at=1.0,
-        training=PdgdTraining(),
-    )
-    await federator.say(TOPICS.unlearning_round, step, retain=True, **more)
+    said = {"federation": federation, "job": job, "step": step, "open": is_open}
+    said["local_interactions"] = local_interactions
+    await federator.say(TOPICS.unlearning_round, learnable().model_copy(update=said), retain=True, **more)
 
 
 async def answer(federator):

@@ -39,17 +39,6 @@ async def test_the_same_bytes_are_resent_until_receipted(mqtt_broker):
         assert client.receipts == {"accepted": 1}
 
 
-async def test_an_accepted_update_spends_its_interactions(mqtt_broker):
-    """The next round's update holds what came after, and nothing twice."""
-    async with in_round(mqtt_broker) as (federator, client):
-        see(client, 1, 2)
-        await federator.accept(await federator.update(), client)
-        see(client, 3, 4)
-        await federator.nothing_on("updates")
-        await federator.announce(2, base=1)
-        assert content(await federator.update()) == [3, 4]
-
-
 @pytest.mark.parametrize("code", ["late", "unknown_round", "not_finite"])
 async def test_an_update_that_does_not_count_gives_its_interactions_back(mqtt_broker, code):
     """They are in the next round's update, trained on the next model, with those that came since."""

@@ -2,22 +2,10 @@
 
 import pytest
 from structlog.testing import capture_logs
-from support.comparing_devices import (
-    BAD,
-    ENOUGH,
-    GOOD,
-    LATER,
-    announced,
-    begin,
-    compared,
-    is_known,
-    say_anchor,
-    search,
-    training,
-)
+from support.comparing_devices import BAD, ENOUGH, GOOD, LATER, begin, compared, is_known, say_anchor, search, training
 from support.device_under_policy import FEDERATOR as KEY
 from support.device_under_policy import identity
-from support.federator_by_hand import TOPICS, Federator, device, enrolled
+from support.federator_by_hand import TOPICS, Federator, announced, device, enrolled
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.learning.comparison import Comparison
@@ -43,12 +31,14 @@ async def test_an_update_says_what_the_device_has_found(mqtt_broker, newest, anc
         assert update.n_interactions == ENOUGH
 
 
-async def test_of_few_lists_nothing_is_said(mqtt_broker):
-    """But that it has no opinion, which takes the place of an earlier one."""
+@pytest.mark.parametrize(("newest", "n"), [(BAD, 5), (GOOD, ENOUGH)], ids=["few lists", "the anchor itself"])
+async def test_without_an_opinion_that_is_said(mqtt_broker, newest, n):
+    """It takes the place of an earlier one; a model is no better than itself, whatever version it has."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await begin(federator, client, announced(5, BAD), announced(3, GOOD), n=5)
-        search(client, 5)
+        await begin(federator, client, announced(5, newest), announced(3, GOOD), n=n)
+        search(client, n)
         assert (await federator.update()).vote == Vote(anchor_version=3, value=0)
+        assert (client.comparison == Comparison()) is (newest is GOOD)
 
 
 async def test_without_an_anchor_an_update_has_no_vote(mqtt_broker):
@@ -58,15 +48,6 @@ async def test_without_an_anchor_an_update_has_no_vote(mqtt_broker):
         await client.next_round(timeout_s=PATIENCE_S)
         search(client, ENOUGH)
         assert (await federator.update()).vote is None
-        assert client.comparison == Comparison()
-
-
-async def test_a_model_is_no_better_than_itself(mqtt_broker):
-    """While the newest model is the anchor nothing is compared, whatever version it has."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await begin(federator, client, announced(5, GOOD), announced(3, GOOD))
-        search(client, ENOUGH)
-        assert (await federator.update()).vote == Vote(anchor_version=3, value=0)
         assert client.comparison == Comparison()
 
 
@@ -209,10 +190,7 @@ async def test_an_anchor_that_is_cleared_is_dropped_at_once(mqtt_broker, path):
 async def test_only_the_federators_newest_anchor_is_taken(mqtt_broker, wrong):
     """By a device with credentials: no broker and no client makes it compare with another model."""
     credentials = identity()
-    async with (
-        Federator(mqtt_broker, key=KEY) as federator,
-        enrolled(mqtt_broker, credentials, ":memory:") as client,
-    ):
+    async with Federator(mqtt_broker, key=KEY) as federator, enrolled(mqtt_broker, credentials, ":memory:") as client:
         await say_anchor(federator, announced(3, GOOD), sequence=5)
         await federator.announce(1, newest=announced(5, BAD), training=training(10_000), sequence=5)
         await client.next_round(timeout_s=PATIENCE_S)

@@ -2,22 +2,15 @@
 
 import numpy as np
 from structlog.testing import capture_logs
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, announced, device
 from support.waiting import until
 
-from foltr.core.protocol.announcements import ModelAnnouncement
-from foltr.core.protocol.fields import pack_vector
-from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.trainings import PdgdTraining
 
 GOOD = np.zeros(N_FEATURES, np.float32)
 GOOD[:2] = 3.0, 1.0
 # A device shows so many documents once it has heard a round of it.
 SEEN = PdgdTraining(serp_length=7)
-
-
-def announced(version, weights):
-    ranker = LinearRankerSpec(n_features=N_FEATURES)
-    return ModelAnnouncement(federation="mail", version=version, ranker=ranker, weights=pack_vector(weights))
 
 
 def withdrawn_in(logs) -> list[int]:

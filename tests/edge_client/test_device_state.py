@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.device_options import grouped
-from support.federator_by_hand import N_FEATURES, Federator, model
+from support.federator_by_hand import N_FEATURES, Federator, announced, model
 from support.small_rankers import LINEAR, trainings
 from support.waiting import until
 
 from foltr.core.learning.gate import FadingMean, Gate, Source, source_of_next
 from foltr.core.methods.base import DeviceContext
 from foltr.core.operator.credentials import BrokerAccess, device_identity
-from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.explorations import read_exploration
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.signing import SigningKey
@@ -33,14 +32,9 @@ N_LISTS = 2000
 
 
 def working_model(weights=1.0, method="fpdgd", exploration="none"):
-    announced = ModelAnnouncement(
-        federation="mail",
-        version=3,
-        ranker=LINEAR,
-        weights=pack_vector(weights * np.linspace(-1.0, 1.0, LINEAR.n_features)),
-    )
+    newest = announced(3, weights * np.linspace(-1.0, 1.0, LINEAR.n_features))
     training = trainings()[method].model_copy(update={"exploration": read_exploration(exploration)})
-    return WorkingModel(announced, training, device_for(announced, training, DeviceContext(1)))
+    return WorkingModel(newest, training, device_for(newest, training, DeviceContext(1)))
 
 
 class Gated:
@@ -105,10 +99,7 @@ async def in_a_federation(ranker, federator):
 
 @pytest.mark.parametrize(
     ("options", "order"),
-    [
-        ({}, ListOrder(Source.BASE, 0.05)),
-        ({"gate": False, "n_features": N_FEATURES + 1}, ListOrder(Source.BASE)),
-    ],
+    [({}, ListOrder(Source.BASE, 0.05)), ({"gate": False, "n_features": N_FEATURES + 1}, ListOrder(Source.BASE))],
     ids=str,
 )
 async def test_a_ranker_says_whose_order_it_shows(mqtt_broker, path, options, order):

@@ -17,10 +17,7 @@ from foltr.core.protocol.topics import ClientTopic
 PROGRAM = Path(__file__).with_name("asking.py")
 INBOX = TOPICS.client("device-7", ClientTopic.INBOX)
 # Where it dies, at which pass, and what the next life knows: before the wish is on the disk nobody has asked.
-DEATHS = [
-    (Failpoint.WISH_STORED, 1, "asked"),
-    (Failpoint.IN_FORGETTING_TRANSACTION, 1, "forgetting"),
-]
+DEATHS = [(Failpoint.WISH_STORED, 1, "asked"), (Failpoint.IN_FORGETTING_TRANSACTION, 1, "forgetting")]
 MORE_DEATHS = [
     (Failpoint.IN_WISH_TRANSACTION, 1, "None"),
     (Failpoint.WISH_SENT, 1, "asked"),

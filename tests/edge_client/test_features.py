@@ -8,12 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 from support.broker_links import NotedLink
 from support.device_options import grouped
+from support.device_under_policy import learnable
 from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, content, model, round_on
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import DataError
 from foltr.core.operator.credentials import BrokerAccess, Credentials
-from foltr.core.protocol.announcements import NamedErasure, UnlearningRound
 from foltr.core.protocol.codec import decode, encode
 from foltr.core.protocol.explorations import SamplingExploration
 from foltr.core.protocol.fields import pack_vector, payload_digest
@@ -23,7 +23,7 @@ from foltr.core.protocol.schemas import Feature, FeatureSchema
 from foltr.core.protocol.signed_documents import issue_schema
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.trainings import PdgdTraining
 from foltr.core.protocol.updates import ModelUpdate
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.events import ModelInUse
@@ -81,8 +81,7 @@ class Device:
             if topic == JOIN:
                 fields = {"federation": "mail", "client_id": "device-7", "counted_through": 0}
                 self.hear(
-                    INBOX,
-                    MembershipReceipt(**fields, code=ReceiptCode.JOINED, payload_digest=payload_digest(payload)),
+                    INBOX, MembershipReceipt(**fields, code=ReceiptCode.JOINED, payload_digest=payload_digest(payload))
                 )
         await self.agent.turn()
         return [decode(payload, ModelUpdate) for topic, payload, _ in sent + self.link.taken() if topic == UPDATES]
@@ -221,20 +220,7 @@ async def test_a_step_of_unlearning_other_features_is_not_answered(device):
         await device.updates()
         device.agent.store.settle(3)
         for schema, answered in ((THEIRS, False), (OURS, True)):
-            step = UnlearningRound(
-                federation="mail",
-                job=1,
-                step=1,
-                open=True,
-                ranker=LinearRankerSpec(n_features=N_FEATURES),
-                weights=pack_vector([0.0] * N_FEATURES),
-                local_interactions=3,
-                erasures=[NamedErasure(audit_seq=1, audit_hash=bytes(32))],
-                closes_at=1.0,
-                training=PdgdTraining(),
-                schema_hash=schema.hash,
-            )
-            device.hear(TOPICS.unlearning_round, step)
+            device.hear(TOPICS.unlearning_round, learnable().model_copy(update={"schema_hash": schema.hash}))
             assert (device.agent.relearning.due is not None) is answered
 
 

@@ -83,17 +83,25 @@ async def test_clicks_add_up_until_an_update_has_the_list(mqtt_broker):
         assert client.n_waiting == 0
 
 
-async def test_an_update_that_does_not_count_opens_its_lists_again(mqtt_broker):
-    """Its clicks add up again."""
+@pytest.mark.parametrize("is_lost", [False, True], ids=["it came late", "the federation has lost it"])
+async def test_an_update_that_does_not_count_opens_its_lists_again(mqtt_broker, is_lost):
+    """They wait again with the clicks that came before, and take more; not as long as it counts."""
     async with in_round(mqtt_broker) as (federator, client):
-        serp, _ = *see(client, 1), *see(client, 2)
-        await federator.receipt(await federator.update(), ReceiptCode.LATE)
-        await until(lambda: client.n_waiting == 2)
-        client.record_clicks(serp.serp_id, [1])
-        await federator.announce(2, base=1)
+        first, _ = *see(client, 1), *see(client, 2)
         update = await federator.update()
-        assert content(update) == [1, 2]
-        assert clicks_of(client.store) == [[0], [0, 1]]
+        if is_lost:
+            await federator.accept(update, client)
+            with pytest.raises(DataError, match="in an update already"):
+                client.record_clicks(first.serp_id, [2])
+            federator.watermarks.clear()
+            await federator.membership("device-7", ReceiptCode.JOINED)
+        else:
+            await federator.receipt(update, ReceiptCode.LATE)
+        await until(lambda: client.n_waiting == 2)
+        client.record_clicks(first.serp_id, [2])
+        await federator.announce(2, base=1)
+        assert content(await federator.update()) == [1, 2]
+        assert clicks_of(client.store) == [[0], [0, 2]]
 
 
 def clicks_of(store):
@@ -157,19 +165,3 @@ async def test_a_list_from_before_the_credentials_gets_clicks_afterwards(nowhere
         assert ranker.gate.count(Source.BASE) == (1, 1, 0.5)
     with SearchRanker(store=path) as ranker:
         assert ranker.gate.count(Source.BASE) == (1, 1, 0.5)
-
-
-async def test_a_federation_that_lost_an_update_opens_its_lists_again(mqtt_broker):
-    """They wait again with the clicks that came before, and take more."""
-    async with in_round(mqtt_broker) as (federator, client):
-        first, _ = *see(client, 1), *see(client, 2)
-        await federator.accept(await federator.update(), client)
-        with pytest.raises(DataError, match="in an update already"):
-            client.record_clicks(first.serp_id, [2])
-        federator.watermarks.clear()
-        await federator.membership("device-7", ReceiptCode.JOINED)
-        await until(lambda: client.n_waiting == 2)
-        client.record_clicks(first.serp_id, [2])
-        await federator.announce(2, base=1)
-        assert content(await federator.update()) == [1, 2]
-        assert clicks_of(client.store) == [[0], [0, 2]]

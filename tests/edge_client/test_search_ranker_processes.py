@@ -2,12 +2,11 @@
 
 import contextlib
 import re
-import subprocess
 import sys
 
 import pytest
+from support.completed_process import completed
 from support.federator_by_hand import N_FEATURES, model
-from support.waiting import PATIENCE_S
 
 from foltr.core.extras import MODULES
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
@@ -35,22 +34,19 @@ def click():
 @pytest.fixture(params=["enrolled", pytest.param("", marks=pytest.mark.nightly)])
 def credentials(request, tmp_path, nowhere):
     """None, or a file of a device whose broker is away."""
-    if not request.param:
-        return ""
-    file = tmp_path / "device-7.json"
-    access = BrokerAccess(broker_url=nowhere)
+    return str(enrolled(tmp_path, nowhere)) if request.param else ""
+
+
+def enrolled(folder, broker_url):
+    """The file of a device's credentials."""
+    file = folder / "device-7.json"
+    access = BrokerAccess(broker_url=broker_url)
     write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
-    return str(file)
+    return file
 
 
 def run(code, *arguments):
-    return subprocess.run(
-        [sys.executable, "-c", BEGIN + code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    return completed([sys.executable, "-c", BEGIN + code, *map(str, arguments)])
 
 
 def stored(path):
@@ -71,9 +67,7 @@ print(serp.model_version, "numba" in sys.modules)
 
 def test_the_first_list_waits_for_nothing_that_has_to_be_loaded(nowhere, path, tmp_path):
     """With a model from the last start, in a fresh process, whether numba is installed or not: it is not loaded."""
-    file = tmp_path / "device-7.json"
-    access = BrokerAccess(broker_url=nowhere)
-    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    file = enrolled(tmp_path, nowhere)
     with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=1000)) as store:
         store.put_model(encode(model(3)))
     done = run(FIRST, file, path)
@@ -96,16 +90,8 @@ print(*(name for name, module in sys.modules.items() if module is not None))
 
 def test_a_device_needs_no_extra_and_few_modules(nowhere, path, tmp_path):
     """It starts, ranks, logs a warning and records without them, without OpenSSL and without others' messages."""
-    file = tmp_path / "device-7.json"
-    access = BrokerAccess(broker_url=nowhere)
-    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
-    done = subprocess.run(
-        [sys.executable, "-c", NARROW, str(file), str(path)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    file = enrolled(tmp_path, nowhere)
+    done = completed([sys.executable, "-c", NARROW, str(file), str(path)])
     assert done.returncode == 0, done.stderr
     assert "features_out_of_range" in done.stderr
     loaded = set(done.stdout.split())

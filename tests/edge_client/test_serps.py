@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
-from support.small_rankers import LINEAR, trainings
+from support.federator_by_hand import announced
+from support.small_rankers import trainings
 
 from foltr.core.errors import DataError
 from foltr.core.learning.display import sampled_list
 from foltr.core.learning.gate import Source
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.registry import METHODS, draws_lists
-from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.explorations import SAFE, NoExploration, read_exploration
-from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.serps import clicks_on, make_serp, read_candidates
 from foltr.edge_client.training.working_model import WorkingModel, device_for
@@ -33,9 +32,8 @@ class Decided:
 
 
 def model_of(weights=WEIGHTS, training=None):
-    announced = ModelAnnouncement(federation="mail", version=3, ranker=LINEAR, weights=pack_vector(weights))
-    device = None if training is None else device_for(announced, training, DeviceContext(1))
-    return WorkingModel(announced, training, device)
+    model = announced(3, weights)
+    return WorkingModel(model, training, None if training is None else device_for(model, training, DeviceContext(1)))
 
 
 def score_of(weights, document):
@@ -96,19 +94,7 @@ def test_interleaving_shows_both():
 @pytest.mark.parametrize(
     "model",
     [
-        pytest.param(
-            WorkingModel(
-                ModelAnnouncement(
-                    federation="mail",
-                    version=3,
-                    ranker=LINEAR.model_copy(update={"n_features": 5}),
-                    weights=pack_vector(WEIGHTS[:5]),
-                ),
-                None,
-                None,
-            ),
-            id="another number of features",
-        ),
+        pytest.param(WorkingModel(announced(3, WEIGHTS[:5]), None, None), id="another number of features"),
         pytest.param(model_of(np.full(6, 3e38, np.float32)), id="scores that are not finite"),
     ],
 )

@@ -1,10 +1,11 @@
 """What a device sends and believes: sessions in order, its update under the key of today. No network."""
 
-import contextlib
 import shutil
 
 import numpy as np
 import pytest
+from support.device_stores import stored
+from support.federator_by_hand import model
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import DataError, MessageError
@@ -18,11 +19,10 @@ from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.core.protocol.roster import FederatorKey
 from foltr.core.protocol.signing import SESSION_STEPS, EpochSequence, SigningKey, key_to_text
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.protocol.trainings import LinearRankerSpec
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate
 from foltr.edge_client.session import Session
 from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.edge_client.store.store import UNNUMBERED, Interaction
 from foltr.edge_client.trust import Trust
 
 TOPICS = Topics("mail")
@@ -49,35 +49,19 @@ def identity(serial=1):
     )
 
 
-def opened(path):
-    return contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10))
-
-
-@pytest.fixture
-def store(path):
-    with opened(path) as store:
-        yield store
-
-
 def killed_now(path, copy):
     """The store that a device finds which is killed now; another file, as the one at ``path`` stays open."""
     for name in ("", "-wal"):
         shutil.copy(f"{path}{name}", f"{copy}{name}")
-    return opened(copy)
+    return stored(copy)
 
 
 def session(store, credentials=None):
     return Session("mail", "device-7", Trust(credentials, store), store)
 
 
-def model(version=0):
-    return ModelAnnouncement(
-        federation="mail", version=version, ranker=LinearRankerSpec(n_features=1), weights=pack_vector([0.0])
-    )
-
-
 def announced(sequence, version=0, key=FEDERATOR):
-    return InboundMessage(TOPICS.model, encode(model(version), TOPICS.model, sequence, key), retained=False)
+    return InboundMessage(TOPICS.model, encode(model(version, 1), TOPICS.model, sequence, key), retained=False)
 
 
 # --- sessions -------------------------------------------------------------------------------------------------
@@ -177,7 +161,7 @@ def test_receipts_of_other_sessions_are_told_apart(store, message, topic):
 def test_a_device_of_the_same_name_is_told_apart(path, tmp_path, monkeypatch):
     """Enrolled anew, with another store, in the same millisecond: its joins have the same sequence numbers."""
     monkeypatch.setattr("foltr.core.protocol.signing.time.time_ns", lambda: 10**18)
-    with opened(path) as store, opened(tmp_path / "other") as other:
+    with stored(path) as store, stored(tmp_path / "other") as other:
         devices = session(store, identity(1)), session(other, identity(2))
         joins = [device.sign(HELLO, ClientTopic.JOIN) for device in devices]
         assert open_envelope(joins[0]).sequence == open_envelope(joins[1]).sequence
@@ -216,7 +200,7 @@ def test_only_the_federator_is_believed(store, key):
         session(store, identity()).open(announced(1, key=key))
     with pytest.raises(MessageError, match="bad_signature"):
         session(store, identity()).open_reassembled(announced(1, key=key).payload, TOPICS.model)
-    assert session(store).open(announced(1, key=key)).read(ModelAnnouncement) == model()
+    assert session(store).open(announced(1, key=key)).read(ModelAnnouncement) == model(0, 1)
 
 
 def test_a_message_moved_to_another_topic_is_not_signed(store):
@@ -231,7 +215,7 @@ def test_what_was_heard_is_the_oldest_that_is_believed(store, topic):
     """An older one is refused, the same again is not; also in a new connection, and after a restart of the device."""
 
     def said(sequence):
-        return InboundMessage(topic, encode(model(), topic, sequence, FEDERATOR), retained=False)
+        return InboundMessage(topic, encode(model(0, 1), topic, sequence, FEDERATOR), retained=False)
 
     device = session(store, identity())
     device.begin()
@@ -288,9 +272,9 @@ def test_what_was_heard_is_stored_with_the_next_change_that_can_be(store, path, 
 
 def test_what_was_heard_is_stored_when_the_device_is_switched_off(path):
     """Whether anything followed from it or not."""
-    with opened(path) as store:
+    with stored(path) as store:
         session(store, identity()).open(announced(7))
-    with opened(path) as store, pytest.raises(MessageError, match="replayed"):
+    with stored(path) as store, pytest.raises(MessageError, match="replayed"):
         session(store, identity()).open(announced(6))
 
 
@@ -317,11 +301,11 @@ def test_an_answer_of_an_older_epoch_is_refused_in_words(store):
 
 def test_what_nobody_signed_is_not_remembered(store):
     """Or anybody could say something of the far future, after which nothing would be believed for ever."""
-    unsigned = InboundMessage(TOPICS.model, encode(model(), TOPICS.model, 2**63 - 1), retained=False)
+    unsigned = InboundMessage(TOPICS.model, encode(model(0, 1), TOPICS.model, 2**63 - 1), retained=False)
     device = session(store)
     device.open(unsigned)
     device.begin()
-    assert device.open(InboundMessage(TOPICS.model, encode(model(), TOPICS.model, 1), retained=False)).sequence == 1
+    assert device.open(InboundMessage(TOPICS.model, encode(model(0, 1), TOPICS.model, 1), retained=False)).sequence == 1
 
 
 # --- the update in the store ----------------------------------------------------------------------------------

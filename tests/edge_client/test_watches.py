@@ -1,8 +1,7 @@
 """What a device sees of its federator: whether it is there, and whether its log of erasures was cut."""
 
-from contextlib import closing
-
 import pytest
+from support.device_stores import stored
 
 from foltr.core.errors import DataError
 from foltr.core.protocol.audit_heads import AuditHead
@@ -11,7 +10,6 @@ from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.edge_client.audit_watch import AuditWatch, stored_heads
 from foltr.edge_client.events import AuditLogCut
 from foltr.edge_client.federator_watch import FederatorWatch
-from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.store.store_file import MetaKey
 
 
@@ -103,16 +101,6 @@ class Listener:
         return [(cut.before, cut.after) for cut in self.told]
 
 
-def opened(path):
-    return DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)
-
-
-@pytest.fixture
-def store():
-    with closing(opened(":memory:")) as store:
-        yield store
-
-
 def test_a_log_that_grows_is_no_news(store):
     """However many entries were missed; and a head that comes again is the same."""
     listener = Listener(store)
@@ -150,13 +138,13 @@ def test_a_log_that_grows_again_was_cut_all_the_same(store):
 def test_it_is_known_after_a_restart(tmp_path):
     """What was heard, and what contradicts it, with both signed messages as evidence."""
     path = tmp_path / "store.sqlite"
-    with closing(opened(path)) as store:
+    with stored(path) as store:
         Listener(store).hear(head(5))
-    with closing(opened(path)) as store:
+    with stored(path) as store:
         listener = Listener(store)
         assert listener.watch.cut is None
         assert listener.hear(head(3), head(8)) == [(5, 3)]
-    with closing(opened(path)) as store:
+    with stored(path) as store:
         listener = Listener(store)
         assert isinstance(listener.watch.cut, AuditLogCut)
         assert listener.told == []

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from support import voting_devices
+from support import unlearning_steps, voting_devices
 from support.databases import open_migrated
 from support.federator_without_network import GENEROUS, Served
 from support.leader_and_worker import Both, new_worker
@@ -197,6 +197,20 @@ def operator() -> Operator:
 def unsigned() -> type[Device]:
     """Makes devices that sign nothing."""
     return Device
+
+
+@pytest.fixture
+async def joined(serve, unsigned):
+    """Starts an actor that unlearns at once, and has three devices join."""
+
+    async def start(policy=unlearning_steps.THREE, **plan):
+        more = {"unlearning": unlearning_steps.EAGER} | plan
+        served = await serve(policy, n_features=unlearning_steps.N_FEATURES, key=unlearning_steps.KEY, **more)
+        devices = [unsigned(name) for name in unlearning_steps.NAMES]
+        await served.join(devices)
+        return served, devices
+
+    return start
 
 
 @pytest.fixture

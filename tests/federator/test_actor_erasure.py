@@ -4,10 +4,23 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.unlearning_steps import ask, delta, end_step, forget, notices
+from support.unlearning_steps import (
+    EAGER,
+    KEY,
+    N_FEATURES,
+    NAMES,
+    ROWS,
+    THREE,
+    ask,
+    delta,
+    end_step,
+    forget,
+    notices,
+    one_leaves,
+    play,
+)
 
 from foltr.broker.link import InboundMessage
 from foltr.core.erasure.receipt import verify_receipt
@@ -15,56 +28,15 @@ from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Join
 from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
-from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
-from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.erasures import find_erasure, list_erasures
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import get_round, list_contributions, list_events, list_rounds
 
-N_FEATURES = 4
-THREE = RoundPolicy(3, 3, 0.0, 60.0)
-NAMES = ("alice", "bob", "carol")
-KEY = SigningKey(b"federator" + bytes(23))
-EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
-
-
-@pytest.fixture
-async def joined(serve, unsigned):
-    """Starts an actor and has three devices join."""
-
-    async def start(policy=THREE, **plan):
-        served = await serve(policy, n_features=N_FEATURES, key=KEY, **({"unlearning": EAGER} | plan))
-        devices = [unsigned(name) for name in NAMES]
-        await served.join(devices)
-        return served, devices
-
-    return start
-
-
-async def play(served, devices, number, base, values):
-    """A round in which each device sends one of the rows."""
-    for device, row in zip(devices, values, strict=True):
-        served.update(device, number, base, body=delta(row))
-    await served.turn()
-    served.receipts.sent.clear()
-
 
 def contents(folder: Path) -> list[bytes]:
     return [file.read_bytes() for file in folder.glob("foltr.sqlite*")]
-
-
-ROWS = np.array([[3.0, 0, 0, 0], [0, 4.0, 0, 0], [0, 0, -50.0, 0]])
-
-
-async def one_leaves(joined, *policy, **plan):
-    """All have taught a round, and the last one asks to be forgotten."""
-    served, devices = await joined(*policy, **plan)
-    await play(served, devices, 1, 0, ROWS)
-    await forget(served, devices[2])
-    return served, devices
 
 
 async def test_who_never_contributed_is_forgotten_at_once(joined):

@@ -2,13 +2,29 @@
 
 import numpy as np
 import pytest
-from support.unlearning_steps import STEP, answer, ask, delta, end_step, forget, notices, step_of
+from support.unlearning_steps import (
+    EAGER,
+    KEY,
+    N_FEATURES,
+    NAMES,
+    ROWS,
+    STEP,
+    THREE,
+    answer,
+    ask,
+    delta,
+    end_step,
+    forget,
+    notices,
+    one_leaves,
+    play,
+    step_of,
+)
 
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.membership import Join, Leave, Status
 from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import EvolutionTraining, PdgdTraining
@@ -21,48 +37,9 @@ from foltr.storage.erasure.erasures import find_erasure
 from foltr.storage.models import get_model, latest_model, list_models
 from foltr.storage.queries import get_round, list_events, list_rounds
 
-N_FEATURES = 4
-THREE = RoundPolicy(3, 3, 0.0, 60.0)
 # One answer is enough for a step; a round waits for three all the same.
 ONE = RoundPolicy(1, 3, 60.0, 60.0)
-NAMES = ("alice", "bob", "carol")
-KEY = SigningKey(b"federator" + bytes(23))
-EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
 HEAD = "foltr/v1/mail/audit-head"
-
-
-@pytest.fixture
-async def joined(serve, unsigned):
-    """Starts an actor and has three devices join."""
-
-    async def start(policy=THREE, **plan):
-        served = await serve(policy, n_features=N_FEATURES, key=KEY, **({"unlearning": EAGER} | plan))
-        devices = [unsigned(name) for name in NAMES]
-        await served.join(devices)
-        return served, devices
-
-    return start
-
-
-async def play(served, devices, number, base, values):
-    """A round in which each device sends one of the rows."""
-    for device, row in zip(devices, values, strict=True):
-        served.update(device, number, base, body=delta(row))
-    await served.turn()
-    served.clock.at += served.plan.policy.min_time_s
-    await served.turn()
-    served.receipts.sent.clear()
-
-
-ROWS = np.array([[3.0, 0, 0, 0], [0, 4.0, 0, 0], [0, 0, -50.0, 0]])
-
-
-async def one_leaves(joined, *policy, **plan):
-    """All have taught a round, and the last one asks to be forgotten."""
-    served, devices = await joined(*policy, **plan)
-    await play(served, devices, 1, 0, ROWS)
-    await forget(served, devices[2])
-    return served, devices
 
 
 async def test_the_entries_of_a_job_are_published_too(joined):

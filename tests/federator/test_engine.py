@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from support.intake_decisions import backlog
+from support.intake_decisions import backlog, end_round
 
 from foltr.broker.buffer import RefusalCause, RefusedSender
 from foltr.broker.link import InboundMessage
@@ -60,14 +60,6 @@ def codes(decisions):
 
 def events(decisions):
     return [(event.kind, event.code and str(event.code), event.client_id, event.n) for event in decisions.events]
-
-
-def end_round(state, version=1):
-    """The round ends with a model, and the next one opens."""
-    following, _ = state.next_round(version, OPENED + 2)
-    state.round.stop_collecting()
-    state.round.complete()
-    state.advance_to(following, version)
 
 
 def test_messages_are_decided_in_order(state, operator):
@@ -312,28 +304,22 @@ def turned_away(sender, n_messages, retry_after_s=2.5):
 
 def test_members_that_were_turned_away_are_told_when_to_come_back(state, operator):
     """Strangers are not: their name may be anybody's. One event says how much it was."""
-    members(state, operator, "a", "b")
+    members(state, operator, "a", "b", "c")
     decisions, _ = decide(state)
     senders = [turned_away("a", 3), turned_away("?17", 90), turned_away("nobody", 5), turned_away("b", 1, 60.0)]
+    # A rate of a message in many days is a setting; a receipt that no device reads would be no answer.
+    senders.append(turned_away("c", 1, 1e6))
     answer_turned_away(state, senders, 120, OPENED + 1, decisions)
     assert [(receipt.client_id, receipt.code.value, receipt.retry_after_s) for receipt in decisions.receipts] == [
         ("a", "busy", 2.5),
         ("b", "busy", 60.0),
+        ("c", "busy", 86_400),
     ]
+    assert UpdateReceipt.model_validate(decisions.receipts[-1].model_dump()) == decisions.receipts[-1]
     assert all(receipt.update_id is None for receipt in decisions.receipts)
     (event,) = decisions.events
     assert (event.kind, event.code, event.client_id) == ("intake_full", "busy", None)
     assert event.detail == "120 messages were dropped; most from unknown clients: 90 (rate)"
-
-
-def test_nobody_is_told_to_wait_for_longer_than_a_receipt_can_say(state, operator):
-    """A rate of a message in many days is a setting; a receipt that no device reads would be no answer."""
-    members(state, operator, "a")
-    decisions, _ = decide(state)
-    answer_turned_away(state, [turned_away("a", 1, 1e6)], 1, OPENED + 1, decisions)
-    (receipt,) = decisions.receipts
-    assert receipt.retry_after_s == 86_400
-    assert UpdateReceipt.model_validate(receipt.model_dump()) == receipt
 
 
 def test_a_round_asks_so_many_of_those_online(operator):

@@ -1,7 +1,7 @@
 """What the operator says in the middle of a round: who is revoked, when the round is to end, who is forgotten."""
 
 import pytest
-from support.intake_decisions import OPENED, POLICY, answers, backlog, decide, events, members, told
+from support.intake_decisions import OPENED, POLICY, answers, backlog, decide, end_round, events, members, told
 
 from foltr.core.protocol.orders import ForgetTombstone, VoidOrder
 from foltr.core.protocol.receipts import UpdateReceipt
@@ -69,16 +69,17 @@ def test_updates_of_the_revoked_are_refused_in_the_same_batch(state, operator):
         assert (receipt.update_id, receipt.counted_through) == ("0" * 32, 0)
 
 
-def test_what_counted_before_the_revocation_is_still_told_to_count(state, operator):
-    """By the watermark, whatever the code; and enrolled anew the client goes on from there."""
+def test_a_revocation_comes_too_late_for_a_decided_round(state, operator):
+    """What is in a model counts, and is told by the watermark; the client is revoked all the same.
+
+    Enrolled anew it goes on from there.
+    """
     (a,) = members(state, operator, "a")
     decide(state, a.updates())
-    following, _ = state.next_round(1, OPENED + 20)
-    state.round.stop_collecting()
-    state.round.complete()
-    state.advance_to(following, 1)
-    decisions = decide(state, operator.publishes(1, a=1), a.updates(), stored=STORED)
-    assert told(decisions) == [("a", "revoked")]
+    end_round(state)
+    newer = a.updates(2, base=1, update_id="1" * 32)
+    decisions = decide(state, operator.publishes(1, a=1), a.updates(), newer, stored=STORED)
+    assert (decisions.withdrawn, told(decisions)) == ([], [("a", "revoked")] * 2)
     assert decisions.receipts[0].counted_through == 100
     joined = decide(state, operator.enrol("a").joins())
     assert joined.receipts[0].counted_through == 100
@@ -93,19 +94,6 @@ def test_a_withdrawn_update_may_come_again_from_the_renewed_device(state, operat
     assert told(decisions) == [("a", "revoked"), ("a", "joined"), ("a", "accepted")]
     assert decisions.withdrawn == [(1, "a")]
     assert [update.client_id for update in decisions.updates] == ["a"]
-
-
-def test_a_revocation_comes_too_late_for_a_decided_round(state, operator):
-    """Its updates are in a model; the client itself is revoked all the same."""
-    a, b = members(state, operator, "a", "b")
-    decide(state, a.updates(), b.updates())
-    following, _ = state.next_round(1, OPENED + 20)
-    state.round.stop_collecting()
-    state.round.complete()
-    state.advance_to(following, 1)
-    decisions = decide(state, operator.publishes(1, a=1), a.updates(2, base=1, update_id="1" * 32))
-    assert decisions.withdrawn == []
-    assert told(decisions) == [("a", "revoked")]
 
 
 @pytest.mark.parametrize(
@@ -170,13 +158,14 @@ def test_what_is_no_order_of_the_operator_uses_up_no_number(state, operator, ord
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_a_refused_order_uses_up_its_number(state, operator, number):
-    """A deadline for another round: the row says why, and what comes under its number is another order."""
+    """The row says why. What comes under its number is another order: of another folder, or of a restored one."""
     decisions = decide(state, operator.orders(number, 5.0, sequence=1))
     assert (events(decisions), decisions.deadline) == ([("order_refused", "unknown_round", None)], None)
     assert [(row.outcome, row.code) for row in decisions.orders] == [("refused", "unknown_round")]
     assert answers(decisions) == [(1, "refused", "unknown_round")]
     again = decide(state, operator.orders(1, 5.0, sequence=1), orders=decisions.orders)
     assert (answers(again), again.deadline) == ([(1, "diverged", "replayed")], None)
+    assert events(again) == [("order_refused", "replayed", None)]
     assert answers(decide(state, operator.orders(1, 5.0, sequence=2))) == [(2, "obeyed", None)]
 
 
@@ -208,14 +197,6 @@ def test_on_a_gap_nothing_is_obeyed_and_the_missing_ones_are_asked_for(state, op
     sent = [operator.orders(1, seconds, sequence=number) for number, seconds in ((1, 30.0), (2, 40.0), (3, 50.0))]
     assert [row.number for row in decide(state, *sent).orders] == [1, 2, 3]
     assert state.round.closes_at == OPENED + 50
-
-
-def test_another_order_under_a_number_that_is_used_up_does_nothing(state, operator):
-    """It is of another folder, or of one that was restored from a backup."""
-    decisions = decide(state, operator.orders(1, 5.0, sequence=1))
-    other = decide(state, operator.orders(1, 50.0, sequence=1), orders=decisions.orders)
-    assert (answers(other), other.deadline) == ([(1, "diverged", "replayed")], None)
-    assert events(other) == [("order_refused", "replayed", None)]
 
 
 def test_what_stands_for_an_order_is_answered_as_that_one(state, operator):

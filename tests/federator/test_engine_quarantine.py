@@ -1,7 +1,7 @@
 """Quarantine by the operator: what a client has in the open round goes, what it sends is refused, until lifted."""
 
 import pytest
-from support.intake_decisions import OPENED, POLICY, answers, decide, events, members, told
+from support.intake_decisions import OPENED, POLICY, answers, decide, end_round, events, members, told
 
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.plan import FederationPlan
@@ -79,10 +79,7 @@ def test_a_copy_of_what_a_quarantine_withdrew_counts_once_at_most(state, operato
     decide(state, a.updates(), operator.quarantines("a", sequence=1))
     decisions = decide(state, operator.lifts("a", sequence=2), a.updates(), a.updates(update_id="1" * 32))
     assert told(decisions) == [("a", "accepted"), ("a", "already_contributed")]
-    following, _ = state.next_round(1, OPENED + 20)
-    state.round.stop_collecting()
-    state.round.complete()
-    state.advance_to(following, 1)
+    end_round(state)
     assert told(decide(state, a.updates(2, base=1, update_id="1" * 32))) == [("a", "overlaps")]
 
 
@@ -162,10 +159,7 @@ def test_it_comes_too_late_for_a_decided_round_and_holds_for_the_next(state, ope
     """What is in a model stays there."""
     a, b = members(state, operator, "a", "b")
     decide(state, a.updates(), b.updates())
-    following, _ = state.next_round(1, OPENED + 20)
-    state.round.stop_collecting()
-    state.round.complete()
-    state.advance_to(following, 1)
+    end_round(state)
     decisions = decide(state, operator.quarantines("a", 1), a.updates(2, base=1, update_id="1" * 32))
     assert (decisions.withdrawn, told(decisions)) == ([], [("a", "quarantined")])
 

@@ -107,8 +107,9 @@ async def test_a_kill_before_the_purge_leaves_it_to_the_next_start(serve, joined
     assert purges.n == 1
 
 
-async def test_a_deletion_during_a_purge_is_purged_by_the_next(joined, purges):
-    """The first purge counts for what was deleted before it began, and not for what came while it ended."""
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_deletion_during_a_purge_is_purged_by_the_next(serve, joined, purges, dies):
+    """The first purge counts for what was deleted before it began, also where the federator dies before the next."""
     served, devices = joined
     purges.goes_on.clear()
     await forget(served, devices[0])
@@ -119,24 +120,10 @@ async def test_a_deletion_during_a_purge_is_purged_by_the_next(joined, purges):
     await served.actor.eraser.wait_purged()
     n_deletions, n_purged = await counts(served)
     assert n_purged <= n_before < n_deletions
+    served = await serve(POLICY) if dies else served
     await purged(served)
     assert purges.n == 2
     assert await deletions_to_purge(served.db, "mail") is None
-
-
-async def test_a_deletion_during_a_purge_outlives_a_kill(serve, joined, purges):
-    """As above, where the federator dies before its next purge."""
-    served, devices = joined
-    purges.goes_on.clear()
-    await forget(served, devices[0])
-    await purges.begun.wait()
-    await forget(served, devices[1])
-    purges.goes_on.set()
-    await served.actor.eraser.wait_purged()
-    again = await serve(POLICY)
-    await purged(again)
-    assert purges.n == 2
-    assert await deletions_to_purge(again.db, "mail") is None
 
 
 async def test_nobody_looks_all_the_time_while_a_purge_runs(joined, purges):

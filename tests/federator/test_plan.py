@@ -76,12 +76,7 @@ def test_a_policy_that_cannot_work_is_refused():
 
 def test_a_federation_needs_a_name():
     """The name is one level of the topics."""
-    for name in [
-        "",
-        "a/b",
-        "+",
-        "mail\n",
-    ]:
+    for name in ["", "a/b", "+", "mail\n"]:
         with pytest.raises(SettingsError, match=r"^federation: "):
             FederationPlan(name, n_features=1)
 
@@ -137,10 +132,7 @@ def test_rounds_too_small_for_the_rule_are_told_at_start():
 
 def test_a_method_that_cannot_follow_a_rule_says_why():
     """In words, and it goes on with the mean."""
-    for training in [
-        EvolutionTraining(),
-        FpdgdPaperTraining(n_clients=3),
-    ]:
+    for training in [EvolutionTraining(), FpdgdPaperTraining(n_clients=3)]:
         policy = RoundPolicy(1, 9, rule=read_rule("median"))
         with pytest.raises(SettingsError, match=r"^aggregation: .*choose aggregation = mean"):
             FederationPlan("mail", 4, policy, training)

@@ -66,12 +66,7 @@ def update(values=(1.0, 2.0, 3.0), **fields):
 
 def test_an_evaluation_that_cannot_be_is_malformed():
     """Like any other field: the update is refused, and its device is told."""
-    for wrong in [
-        {"reward": 1.5},
-        {"reward": float("nan")},
-        {"clicked": 0.25},
-        {"base_reward": 0.76},
-    ]:
+    for wrong in [{"reward": 1.5}, {"reward": float("nan")}, {"clicked": 0.25}, {"base_reward": 0.76}]:
         right = {"clicked": 0.75, "reward": 0.5, "base_reward": 0.25}
         evaluation = Evaluation.model_construct(**(right | wrong))
         payload = encode(ModelUpdate.model_construct(**(update_fields() | {"evaluation": evaluation, "vote": None})))
@@ -234,11 +229,7 @@ def test_a_status_says_whether_the_broker_kept_it():
 
 def test_what_the_operator_says_is_passed_on_unread():
     """Only the enrolment key can tell whether it was the operator, and that is not known here."""
-    for topic in [
-        TOPICS.roster,
-        TOPICS.roster_chunk(3),
-        TOPICS.operator,
-    ]:
+    for topic in [TOPICS.roster, TOPICS.roster_chunk(3), TOPICS.operator]:
         for payload in (b"\xc1", bytes(300_000), b"anything"):
             assert read_topic(topic, payload) == ReceivedStatement(topic, payload), topic
 

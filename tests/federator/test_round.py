@@ -26,7 +26,8 @@ from foltr.federator.round import (
 from foltr.storage.records import StoredUpdate
 
 OPENED = 1_000.0
-POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0)
+# Its staleness limit is for buffers alone.
+POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0, staleness_limit=9)
 
 
 def opened(policy=POLICY, number=5, base_version=4):
@@ -132,11 +133,7 @@ def test_decisions():
 
 def test_a_decided_round_stays_decided():
     """Once it no longer collects, nothing enters; what is in it counts once, and not at all where it was abandoned."""
-    for state in [
-        RoundState.AGGREGATING,
-        RoundState.COMPLETED,
-        RoundState.ABANDONED,
-    ]:
+    for state in [RoundState.AGGREGATING, RoundState.COMPLETED, RoundState.ABANDONED]:
         round_ = replace(with_contributions(1), state=state)
         assert code(round_.decide(offer("new"), OPENED, counted_through=0)) == "late", state
         again = "round_abandoned" if state is RoundState.ABANDONED else "duplicate"

@@ -128,13 +128,18 @@ def test_who_is_excluded_and_forgotten_at_once_is_withdrawn_with_the_batch():
 
 
 def test_a_swap_abandons_the_open_round_for_the_next():
-    """The job's weights and states take over under the next version, and the event says which round went."""
+    """The job's weights and states take over under the next version, and the event says which round went.
+
+    After the last round it abandons no round.
+    """
     opening = RoundOpening(11, 7, 1, 2, 0.0, 60.0, AT, AT)
     swap = swap_of(JOB, BEFORE, AT, 10, opening)
     assert (swap.version, swap.completed_at, swap.abandons, swap.next_opening) == (7, AT, 10, opening)
     assert (swap.optimizer_state, swap.defence_state) == (b"optimiser", None)
     assert swap.figures == pytest.approx({"relative_distance": np.hypot(3, 4) / np.hypot(6, 8), "cosine": 1.0})
     assert swap.events == [NewEvent(AT, "unlearning_done", "job 2: model 7 replaces model 6", round=10)]
+    last = swap_of(JOB, BEFORE, AT, None, None)
+    assert (last.abandons, last.next_opening, last.events[0].round) == (None, None, None)
 
 
 def test_a_swap_keeps_what_rounds_have_against_clients():
@@ -144,9 +149,3 @@ def test_a_swap_keeps_what_rounds_have_against_clients():
     before, after = ClientRecords.from_bytes(rounds, 3), ClientRecords.from_bytes(swap.defence_state, 3)
     assert (after.client_ids, after.n_rounds, after.progress.tolist()) == (("alice", "bob"), 5, [1.0] * 3)
     assert after.clients.tobytes() == before.clients.tobytes()
-
-
-def test_a_swap_after_the_last_round_abandons_none():
-    """The federation has ended; its model is served on."""
-    swap = swap_of(JOB, BEFORE, AT, None, None)
-    assert (swap.abandons, swap.next_opening, swap.events[0].round) == (None, None, None)

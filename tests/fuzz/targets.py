@@ -331,8 +331,6 @@ _FROM_OTHERS = {
     "helper_refusal": _ANSWERED,
 }
 _WITH_LISTS = ("update_receipt", "roster", "policy", "ticket", "check_request", "check_answer")
-
-
 _NO_LINK = MqttLink(BrokerAddress.parse("mqtt://127.0.0.1:1"), client_id="none", subscriptions=(), on_message=print)
 
 
@@ -385,10 +383,7 @@ def _targets() -> dict[str, Target]:
     readers: dict[str, tuple[str, Callable[[bytes], object]]] = {
         "roster": (TOPICS.roster, lambda payload: read_roster(payload, OPERATOR.public, FEDERATION)),
         "order": (TOPICS.operator, lambda payload: read_order(payload, OPERATOR.public, FEDERATION)),
-        "key": (
-            TOPICS.federator_key,
-            lambda payload: read_federator_key(payload, OPERATOR.public, FEDERATION),
-        ),
+        "key": (TOPICS.federator_key, lambda payload: read_federator_key(payload, OPERATOR.public, FEDERATION)),
         "policy": (TOPICS.policy, lambda payload: read_policy(payload, OPERATOR.public, FEDERATION)),
         "schema": (TOPICS.schema, lambda payload: read_schema(payload, OPERATOR.public, FEDERATION)),
         "enrolment": (enrolment, lambda payload: read_enrolment(payload, OPERATOR.public, FEDERATION, MEMBER)),

@@ -4,11 +4,10 @@ import contextlib
 import os
 import sqlite3
 import stat
-import subprocess
 import sys
 
 import pytest
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.helper.store import HelperStore
@@ -80,13 +79,7 @@ def test_only_its_owner_can_read_it(path):
 def test_two_processes_do_not_answer_for_one_helper(path):
     """The second one is refused, with the first one's number; once the first has ended it is not."""
     with opened(path):
-        second = subprocess.run(
-            [sys.executable, "-c", OPENING, str(path), OWNER],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        second = completed([sys.executable, "-c", OPENING, str(path), OWNER])
         assert f"the process {os.getpid()} has it open" in second.stderr
         with pytest.raises(DataError, match="has it open"), opened(path):
             pass

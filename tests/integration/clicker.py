@@ -49,9 +49,7 @@ def _record(client: EdgeClient, log: Path) -> None:
 async def click(credentials: Path, store: Path, log: Path, n_clicks: int) -> None:
     """Record clicks, a few at a time, until all that wait have become updates that count."""
     device = read_credentials(credentials, "device")
-    async with (
-        EdgeClient(device, store=str(store), experiment=Experiment(learner=learn, seed=1)) as client,
-    ):
+    async with EdgeClient(device, store=str(store), experiment=Experiment(learner=learn, seed=1)) as client:
         await client.next_round(timeout_s=PATIENCE_S)
         # An update has two of them: one that is left over waits for another.
         while (is_short := len(clicks_in(log, "stored")) < n_clicks) or client.n_waiting:

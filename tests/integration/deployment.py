@@ -55,12 +55,7 @@ class Deployment:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        broker_url: str,
-        database_url: str,
-        n_clients: int,
-        privacy: Privacy = Privacy.TRUSTED,
+        self, folder: Path, broker_url: str, database_url: str, n_clients: int, privacy: Privacy = Privacy.TRUSTED
     ) -> None:
         self.broker_url = broker_url
         self.database_url = database_url

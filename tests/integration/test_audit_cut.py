@@ -17,10 +17,7 @@ from foltr.storage.queries import list_clients, list_events
 
 N_CLIENTS = 4
 DIFFERS = "audit_log_differs"
-TAMPERING = (
-    "DELETE FROM erasures WHERE audit_seq = 4",
-    "DELETE FROM audit_log WHERE seq > 2",
-)
+TAMPERING = ("DELETE FROM erasures WHERE audit_seq = 4", "DELETE FROM audit_log WHERE seq > 2")
 
 
 class Officer:

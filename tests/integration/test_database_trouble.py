@@ -17,6 +17,7 @@ import pytest
 from integration.deployment import FEDERATION, POSTGRESQL, SQLITE, Deployment, client_name, on
 from integration.oracle import check_history, contribute, power_learner
 from sqlalchemy import event, text
+from support.completed_process import completed
 from support.postgres_server import PostgresServer
 from support.prepared_processes import with_defaults
 from support.waiting import PATIENCE_S, until
@@ -61,9 +62,7 @@ def small_disk() -> Iterator[SmallDisk]:
     # Not below pytest's folder: only its owner may enter that one, and PostgreSQL is another user.
     folder = Path(tempfile.mkdtemp(prefix="foltr-disk-", dir="/tmp"))
     folder.chmod(0o755)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
-    )
+    mounted = completed(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)])
     try:
         if mounted.returncode:
             pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")

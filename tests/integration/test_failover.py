@@ -196,9 +196,7 @@ def says_who_leads(deployment: Deployment, woken: PreparedProcess, leader: Prepa
 
 
 @pytest.mark.parametrize(
-    ("migrated_url", "role"),
-    swept(product(("sqlite", "postgresql"), ("all", "leader")), []),
-    indirect=["migrated_url"],
+    ("migrated_url", "role"), swept(product(("sqlite", "postgresql"), ("all", "leader")), []), indirect=["migrated_url"]
 )
 async def test_a_leader_that_is_paused_again_as_it_wakes(deployment, role):
     """And whose successor's machine has ingest workers: it publishes nothing more, and says who leads when it ends."""

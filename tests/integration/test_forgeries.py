@@ -115,10 +115,7 @@ async def test_no_forgery_changes_a_round(broker, database):
     assert await model_of_round(database, 1) == (2.0 + 4.0) / 2
     assert [row.client_id for row in await list_contributions(database, FEDERATION)] == ["alice", "bob"]
     # One for each join, leave and status, with each of the two keys.
-    assert await refusals(database, "message_refused") == [
-        *[("bad_signature", "alice")] * 6,
-        ("not_enrolled", "ghost"),
-    ]
+    assert await refusals(database, "message_refused") == [*[("bad_signature", "alice")] * 6, ("not_enrolled", "ghost")]
     assert await refusals(database, "update_rejected") == [
         *[("bad_signature", "alice")] * 2,
         ("unknown_client", "ghost"),

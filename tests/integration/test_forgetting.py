@@ -135,9 +135,7 @@ async def test_a_device_asks_and_is_forgotten(deployment, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("migrated_url", "failpoint"),
-    swept(product(("sqlite", "postgresql"), STEPS), USUAL),
-    indirect=["migrated_url"],
+    ("migrated_url", "failpoint"), swept(product(("sqlite", "postgresql"), STEPS), USUAL), indirect=["migrated_url"]
 )
 async def test_a_federator_killed_at_any_step_goes_on(deployment, tmp_path, failpoint):
     """The next one finishes what it finds: the device is forgotten once, and has its receipt."""

@@ -224,10 +224,7 @@ def error_of(federation, sent, parts):
         info = seal_info(ticket_name(ticket), "south")
         seeds.append(south.sealing_key.open(ticket.seals[1], info))
     dim = federation.dim
-    answers = [
-        read_words(b"".join(part.values for part in parts), dim),
-        open_masks(seeds, np.zeros(dim, np.int64)),
-    ]
+    answers = [read_words(b"".join(part.values for part in parts), dim), open_masks(seeds, np.zeros(dim, np.int64))]
     left = to_signed(release_sum([one.masked for one in sent], answers, dim))
     return left - sum(one.vector for one in sent)
 
@@ -241,8 +238,6 @@ DIES_AT = {
     Failpoint.SUM_OPENED: 1,
     Failpoint.HELPER_ANSWERED: 4,
 }
-
-
 USUAL = {(Failpoint.IN_CHECK_TRANSACTION,), (Failpoint.SET_COMMITTED,), (Failpoint.HELPER_ANSWERED,)}
 
 

@@ -26,12 +26,7 @@ N_CLIENTS, N_ROUNDS, INTERACTIONS, HIDDEN = 3, 3, 2, 2
 
 async def take_part(i: int, credentials: Credentials) -> None:
     """A device that clicks what has the most of its first feature, in every round until the last."""
-    client = EdgeClient(
-        credentials,
-        store=":memory:",
-        experiment=Experiment(seed=i),
-        ranking=Ranking(gate=False),
-    )
+    client = EdgeClient(credentials, store=":memory:", experiment=Experiment(seed=i), ranking=Ranking(gate=False))
     features = np.random.default_rng(i).random((8, DIM), np.float32)
     async with client:
         newest = 0
@@ -67,11 +62,7 @@ async def test_kill_9_between_step_and_commit_takes_no_step_twice(deployment):
     """
     training = training_for("foltr-es", {"noise_scale": 0.1}, INTERACTIONS)
     options = ("--method", "foltr-es", "--interactions", str(INTERACTIONS))
-    neural = {
-        "FOLTR_METHOD_PARAMETERS": "noise_scale=0.1",
-        "FOLTR_RANKER": "neural",
-        "FOLTR_HIDDEN": str(HIDDEN),
-    }
+    neural = {"FOLTR_METHOD_PARAMETERS": "noise_scale=0.1", "FOLTR_RANKER": "neural", "FOLTR_HIDDEN": str(HIDDEN)}
     created_with = neural | with_defaults({"foltr.cli.method.ranker_of_method": {"asked": "sigmoid"}})
     async with asyncio.TaskGroup() as group:
         failpoints = f"{Failpoint.AGGREGATED}=kill@2"
@@ -80,10 +71,7 @@ async def test_kill_9_between_step_and_commit_takes_no_step_twice(deployment):
         for i, credentials in enumerate(deployment.devices):
             group.create_task(take_part(i, credentials))
         assert died_by_sigkill(await deployment.exit_code()), deployment.said()
-        assert [row.state for row in await list_rounds(deployment.database, DEPLOYED)] == [
-            "completed",
-            "aggregating",
-        ]
+        assert [row.state for row in await list_rounds(deployment.database, DEPLOYED)] == ["completed", "aggregating"]
         deployment.start_federator(N_ROUNDS, *options, **neural)
         assert await deployment.exit_code() == 0, deployment.said()
     ranker = ranker_for("neural", DIM, HIDDEN, "sigmoid")

@@ -18,9 +18,7 @@ from foltr.federator.round import RoundPolicy
 from foltr.storage.models import latest_model, list_models
 
 SHOP = FeatureSchema(
-    name="shop",
-    version=1,
-    features=[Feature(name=f"f{i}", scaling="min_max", low=0, high=10) for i in range(DIM)],
+    name="shop", version=1, features=[Feature(name=f"f{i}", scaling="min_max", low=0, high=10) for i in range(DIM)]
 )
 OLD = SHOP.model_copy(update={"features": SHOP.features[: DIM - 1]})
 FIRST = pack_vector([8.0, 0.0, 0.0, -0.5])

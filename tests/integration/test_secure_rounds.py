@@ -100,8 +100,6 @@ DIES_AT = (
     Failpoint.AGGREGATED,
     Failpoint.IN_ROUND_TRANSACTION,
 )
-
-
 USUAL = {
     ("sqlite", Failpoint.SETS_DECIDED),
     ("postgresql", Failpoint.IN_SETS_TRANSACTION),

@@ -17,12 +17,7 @@ from support.waiting import PATIENCE_S, until
 from foltr.broker.address import BrokerAddress
 from foltr.core.failpoints import VARIABLE
 from foltr.core.methods.initial_models import InitialModel
-from foltr.core.operator.credentials import (
-    BrokerAccess,
-    Credentials,
-    device_identity,
-    write_credentials,
-)
+from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity, write_credentials
 from foltr.core.operator.helper_keys import read_helper_keys
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.policies import GaussianNoise
@@ -50,9 +45,7 @@ QUIET = {"epsilon": 1e6, "noise": GaussianNoise(variance=1)}
 ANY_POLICY = PrivacyLimits(max_epsilon=1e6, min_cohort=2)
 # Twice as much as the application's numbers makes 1.
 SCHEMA = FeatureSchema(
-    name="shop",
-    version=1,
-    features=[Feature(name=f"f{i}", scaling="min_max", low=0, high=0.5) for i in range(DIM)],
+    name="shop", version=1, features=[Feature(name=f"f{i}", scaling="min_max", low=0, high=0.5) for i in range(DIM)]
 )
 FIRST = [3.0, 0.0, 0.0, -2.0]
 
@@ -108,11 +101,7 @@ class Whole:
 
     @asynccontextmanager
     async def federator(
-        self,
-        database: Database,
-        n_rounds: int,
-        settings: dict[str, Any] | None = None,
-        **rounds: Any,
+        self, database: Database, n_rounds: int, settings: dict[str, Any] | None = None, **rounds: Any
     ) -> AsyncIterator[asyncio.Task[None]]:
         """A federator for the time of the block; ``settings`` are of its plan."""
         policy = RoundPolicy(**{"min_clients": N_DEVICES, "max_clients": N_DEVICES, "max_time_s": 3600.0} | rounds)

@@ -139,10 +139,7 @@ def simulated(world: "World") -> Iterator[None]:
             },
         ),
         (foltr.federator.resumption, {"secrets": SimpleNamespace(token_bytes=rng.randbytes)}),
-        (
-            foltr.federator.eraser,
-            {"asyncio": SimpleNamespace(create_task=create_task, timeout=nullcontext)},
-        ),
+        (foltr.federator.eraser, {"asyncio": SimpleNamespace(create_task=create_task, timeout=nullcontext)}),
         (foltr.federator.publishing.heartbeat, {"asyncio": SimpleNamespace(timeout=nullcontext, Event=asyncio.Event)}),
         (foltr.federator.closing.step_model, {"asyncio": SimpleNamespace(to_thread=_at_once)}),
         (foltr.edge_client.forgetting, {"asyncio": asyncio_on_devices}),

@@ -242,11 +242,7 @@ class RoundStore(Transactions):
         return step
 
     async def complete_round(
-        self,
-        number: int,
-        model: NewModel,
-        closed_at: datetime,
-        next_opening: RoundOpening | None = None,
+        self, number: int, model: NewModel, closed_at: datetime, next_opening: RoundOpening | None = None
     ) -> None:
         def change(tables: Tables) -> None:
             row, version, weights = tables.rounds[number], model.version, model.weights

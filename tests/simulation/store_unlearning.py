@@ -209,10 +209,7 @@ class SimulatedFederationStore(ErasureStore):
             if (job.step, job.weights) == (step.step, step.weights):
                 return
             _require_state(job, JobState.RUNNING)
-            require(
-                step.step == job.step + 1,
-                f"step {step.step} of unlearning job {number}; {job.step} is done",
-            )
+            require(step.step == job.step + 1, f"step {step.step} of unlearning job {number}; {job.step} is done")
             made = replace(
                 job,
                 step=step.step,
@@ -233,13 +230,7 @@ class SimulatedFederationStore(ErasureStore):
     async def resume_job(self, number: int) -> None:
         await self.write(lambda tables: _change_state(tables, number, JobState.RUNNING, None), self.epoch)
 
-    async def fail_job(
-        self,
-        number: int,
-        reason: str,
-        closed_at: datetime,
-        noted: Sequence[NewEvent] = (),
-    ) -> None:
+    async def fail_job(self, number: int, reason: str, closed_at: datetime, noted: Sequence[NewEvent] = ()) -> None:
         def change(tables: Tables) -> None:
             job = tables.jobs[number]
             if job.state is JobState.FAILED:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Select, Table, select
 from support.databases import open_migrated
+from support.rounds_of_sums import POLICY, opening
 
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.clients import select_named
@@ -17,8 +18,10 @@ from foltr.storage.erasure.erasures import erase_client, note_key_destroyed
 from foltr.storage.erasure_records import ErasureRequest, ErasureRow
 from foltr.storage.federations import claim_federation, create_federation
 from foltr.storage.keys import KeyStore
+from foltr.storage.policies import adopt_policy
 from foltr.storage.records import Batch, MembershipChange, NewAggregation, NewFate, NewModel, NewUpdate, RoundOpening
 from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
+from foltr.storage.sum_records import PolicyRecord
 from foltr.storage.tables import metadata
 
 # Where SQL or locks differ, both databases are tried with every change; elsewhere PostgreSQL is tried at night.
@@ -137,6 +140,15 @@ async def stored(migrated: Database) -> Stored:
     """A database with the federation `web`, claimed, and its model 0."""
     await create_federation(migrated, "web", N_FEATURES, "linear", bytes(4 * N_FEATURES), at(0))
     return Stored(migrated, await claim_federation(migrated, "web", 0.0))
+
+
+@pytest.fixture
+async def summing(stored: Stored) -> Stored:
+    """Clients a to d under a policy, and round 1 that is open on model 0, the anchor."""
+    await stored.join(*"abcd")
+    await adopt_policy(stored.db, "web", stored.epoch, PolicyRecord(POLICY, 1, b"signed", at(0)))
+    await open_round(stored.db, "web", stored.epoch, opening(stored, 1, 0))
+    return stored
 
 
 @pytest.fixture

@@ -52,10 +52,7 @@ def test_a_wrong_url_names_the_setting_and_the_forms_but_no_password() -> None:
 
 def test_the_location_has_no_password() -> None:
     """Neither the location nor the engine's own text tells the password."""
-    for scheme in [
-        "postgresql",
-        "postgres",
-    ]:
+    for scheme in ["postgresql", "postgres"]:
         db = Database(f"{scheme}://me:s3cret@db.example:5433/foltr?sslmode=require")
         assert db.location == "The PostgreSQL database 'foltr' at db.example:5433", scheme
         assert "s3cret" not in repr(db.engine), scheme

@@ -1,28 +1,17 @@
 """What updates say of how the ranker does is stored with them, and shown of their round; both go with their client."""
 
-from dataclasses import replace
-
-import pytest
+from support.rounds_of_sums import end
 
 from foltr.core.aggregation.vote_result import RoundEvaluation
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.storage.erasure.erasures import erase_client
-from foltr.storage.policies import adopt_policy
 from foltr.storage.queries import get_round, list_rounds
-from foltr.storage.records import Batch, NewModel
-from foltr.storage.rounds import complete_round, open_round
-from foltr.storage.sum_records import NewAnswer, NewSet, PolicyRecord
-from foltr.storage.sums import begin_opening, begin_summing, store_answers
+from foltr.storage.records import Batch
 
-WORDS, POLICY = b"\1" * 40, bytes(32)
 GOOD, FAIR = (
     Evaluation(clicked=1.0, reward=0.75, base_reward=0.5),
     Evaluation(clicked=0.5, reward=0.25, base_reward=0.5),
 )
-
-
-def opening(stored, number: int, base: int):
-    return replace(stored.opening(number, base), policy_hash=POLICY, clip_norm=1.0)
 
 
 def shown(row) -> tuple[float | None, ...]:
@@ -47,40 +36,12 @@ async def test_a_round_shows_the_means_over_the_updates_that_say_something(store
     assert shown(await get_round(stored.db, "web", 1)) == (0, None, None, None, None)
 
 
-@pytest.fixture
-async def summing(stored):
-    """Clients a to d under a policy, and round 1 that is open on model 0."""
-    await stored.join(*"abcd")
-    await adopt_policy(stored.db, "web", stored.epoch, PolicyRecord(POLICY, 1, b"signed", stored.opening(1).opened_at))
-    await open_round(stored.db, "web", stored.epoch, opening(stored, 1, 0))
-    return stored
-
-
-async def end(stored, number: int, names: str, evaluation: RoundEvaluation | None) -> None:
-    """End a round with a sum of these clients."""
-    masked = {"encoding": "masked_u64", "body": WORDS, "n_interactions": 1, "cohort": 0}
-    sent = [
-        stored.update(name, f"{name}{number}", number, position=i, ticket=name.encode(), **masked)
-        for i, name in enumerate(names)
-    ]
-    await stored.commit(Batch(updates=sent, stop_collecting=number))
-    await begin_opening(
-        stored.db, "web", stored.epoch, number, [NewSet(0, len(names), len(names), b"\xf0", bytes(32))], {}
-    )
-    await store_answers(stored.db, "web", stored.epoch, number, [NewAnswer(0, "first", 0, bytes(32), b"answer")])
-    await begin_summing(stored.db, "web", stored.epoch, number, {0: WORDS}, 1)
-    model = NewModel(number, bytes([number]) * 12, evaluation=evaluation)
-    for _ in range(2):  # a federator that lost the answer does it again
-        at, following = stored.opening(1).closes_at, opening(stored, number + 1, number)
-        await complete_round(stored.db, "web", stored.epoch, number, model, at, following)
-
-
 async def test_what_sums_say_goes_with_whoever_was_in_them(summing) -> None:
     """Means over all updates in the sums, with their noise; those of other rounds stay."""
     evaluation = RoundEvaluation(4, clicked=3.0, reward=-0.5, base_reward=1.0, deviation=2.0)
-    await end(summing, 1, "abcd", evaluation)
-    await end(summing, 2, "bcd", RoundEvaluation(3, 3.0, 1.5, 0.0, 1.5))
-    await end(summing, 3, "abcd", None)
+    await end(summing, 1, "abcd", evaluation=evaluation)
+    await end(summing, 2, "bcd", evaluation=RoundEvaluation(3, 3.0, 1.5, 0.0, 1.5))
+    await end(summing, 3, "abcd", evaluation=None)
     assert [shown(row) for row in await list_rounds(summing.db, "web")] == [
         (4, 0.75, -0.125, 0.25, 0.5),
         (3, 1.0, 0.5, 0.0, 0.5),

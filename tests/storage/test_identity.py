@@ -43,7 +43,10 @@ async def test_a_join_stores_who_it_is(stored) -> None:
 
 
 async def test_revoked_and_back(stored) -> None:
-    """A revoked client has left, since when; its newest sequence numbers stay; a join with a new enrolment ends it."""
+    """A revoked client has left, since when; its newest sequence numbers stay; a join with a new enrolment ends it.
+
+    Who had left before has left when it left.
+    """
     at, later = moment(stored), moment(stored, 5)
     joined = {"at": at, "sequence": 5, "public_key": KEY, "enrolment_serial": 1}
     row = await tell(stored, ("joined", joined), ("revoked", {"at": later}))
@@ -53,12 +56,7 @@ async def test_revoked_and_back(stored) -> None:
     row = await tell(stored, ("joined", renewed))
     assert (row.membership, row.online, row.left_at, row.revoked_at) == ("joined", True, None, None)
     assert row.joined_at == moment(stored, 9)
-
-
-async def test_who_had_left_can_be_revoked(stored) -> None:
-    """It left when it left."""
-    at, later = moment(stored), moment(stored, 5)
-    row = await tell(stored, ("joined", {"at": at}), ("left", {"at": at, "sequence": 1}), ("revoked", {"at": later}))
+    row = await tell(stored, ("left", {"at": at, "sequence": 2}), ("revoked", {"at": later}))
     assert (row.left_at, row.revoked_at) == (at, later)
 
 
@@ -67,15 +65,20 @@ async def test_revoking_a_stranger_changes_nothing(stored) -> None:
     assert await tell(stored, ("revoked", {"at": moment(stored)}), client="nobody") is None
 
 
-async def test_nothing_is_withdrawn_from_a_decided_round(stored) -> None:
-    """Its updates may be in a model already; nothing of such a batch is kept."""
+@pytest.mark.parametrize("change", ["withdrawal", "deadline"])
+async def test_a_decided_round_gives_nothing_back_and_gets_no_other_deadline(stored, change) -> None:
+    """Its updates may be in a model already; nothing of such a batch is kept, nor is an order's number used up."""
     await stored.join("a")
     await stored.open(1)
     await stored.commit(Batch(updates=[stored.update("a")]))
     await begin_aggregation(stored.db, "web", stored.epoch, 1)
     before = await stored.dump()
+    batches = {
+        "withdrawal": Batch(withdrawn=[(1, "a")]),
+        "deadline": Batch(deadline=order(stored, 5.0), orders=[given(stored, 1)]),
+    }
     with pytest.raises(ProtocolViolationError, match=r"not collecting for rounds \[1\]"):
-        await stored.commit(Batch(withdrawn=[(1, "a")]))
+        await stored.commit(batches[change])
     assert await stored.dump() == before
 
 
@@ -129,16 +132,6 @@ async def test_a_deadline_and_the_update_that_fills_the_round_share_a_batch(stor
     await stored.commit(Batch(updates=[stored.update("a")], deadline=order(stored, 5.0), stop_collecting=1))
     found = await load_open_round(stored.db, "web")
     assert (found[0].state, found[0].max_time_s) == ("aggregating", 5.0)
-
-
-async def test_a_decided_round_gets_no_other_deadline(stored) -> None:
-    """Nor is its order's number used up."""
-    await stored.open(1)
-    await begin_aggregation(stored.db, "web", stored.epoch, 1)
-    before = await stored.dump()
-    with pytest.raises(ProtocolViolationError, match=r"not collecting for rounds \[1\]"):
-        await stored.commit(Batch(deadline=order(stored, 5.0), orders=[given(stored, 1)]))
-    assert await stored.dump() == before
 
 
 async def test_a_quarantine_is_stored_with_its_order_and_lifted(stored) -> None:

@@ -22,14 +22,7 @@ from foltr.storage.erasure.erasures import forgotten_pseudonyms
 from foltr.storage.erasure_tables import erasures
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
-from foltr.storage.ingest import (
-    forget_worker,
-    hand_over,
-    list_collected,
-    look_at_workers,
-    note_worker,
-    take_back,
-)
+from foltr.storage.ingest import forget_worker, hand_over, list_collected, look_at_workers, note_worker, take_back
 from foltr.storage.ingest_batches import find_public_keys, take_updates
 from foltr.storage.ingest_records import (
     BatchKeys,
@@ -177,17 +170,14 @@ async def test_without_a_leader_ever_a_worker_stores_nothing(stored) -> None:
     assert await look_at_workers(stored.db, stored.name) is None
 
 
-async def test_a_round_that_stopped_collecting_takes_nothing_of_a_worker(shared) -> None:
-    """Whoever holds the row first decides: after collecting has stopped no update gets in."""
-    await begin_aggregation(shared.db, shared.name, shared.epoch, 1)
-    a = shared.update("a")
-    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == IngestNotAllowed(TakesUpdates.WORKERS)
-
-
-async def test_a_full_round_takes_nothing_of_a_worker(shared) -> None:
-    """Its leader is to end it first."""
-    await take_back(shared.db, shared.name, shared.epoch)
-    await hand_over(shared.db, shared.name, shared.epoch, 3, shared.opening(1).max_clients, evaluation=False)
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_a_round_that_is_full_or_stopped_collecting_takes_nothing_of_a_worker(shared, is_full) -> None:
+    """Whoever holds the row first decides: no update gets in after that; a full one its leader is to end first."""
+    if is_full:
+        await take_back(shared.db, shared.name, shared.epoch)
+        await hand_over(shared.db, shared.name, shared.epoch, 3, shared.opening(1).max_clients, evaluation=False)
+    else:
+        await begin_aggregation(shared.db, shared.name, shared.epoch, 1)
     a = shared.update("a")
     assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == IngestNotAllowed(TakesUpdates.WORKERS)
 

@@ -1,19 +1,15 @@
 """Devices that compare two models, against a federator that is played by hand: models, clicks, what is to be known."""
 
-import contextlib
-
 import numpy as np
+from support.device_stores import stored
 from support.federator_by_hand import N_FEATURES, TOPICS
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.learning.agreement import agreement, preferences
 from foltr.core.learning.comparison import Comparison
 from foltr.core.methods.base import scores_of
-from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.explorations import SamplingExploration
-from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
-from foltr.edge_client.store.store import DeviceStore
 
 LINEAR = LinearRankerSpec(n_features=N_FEATURES)
 GOOD = np.zeros(N_FEATURES, np.float32)
@@ -21,10 +17,6 @@ GOOD[:2] = 3.0, 1.0
 BAD = -GOOD
 ENOUGH = 60
 LATER = 2**30  # a number of the next epoch
-
-
-def announced(version, weights, ranker=LINEAR, **more):
-    return ModelAnnouncement(federation="mail", version=version, ranker=ranker, weights=pack_vector(weights), **more)
 
 
 def training(n):
@@ -66,11 +58,6 @@ async def begin(federator, client, newest, anchor, *, n=ENOUGH, number=1, **more
     await client.next_round(after=number - 1, timeout_s=PATIENCE_S)
     # What was said before the round was heard before it; but for the answer to the join.
     await until(lambda: client.counted_through is not None)
-
-
-def stored(path):
-    """The store of a device that does not run."""
-    return contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10_000))
 
 
 def is_known(path):

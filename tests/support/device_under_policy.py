@@ -32,6 +32,18 @@ from foltr.edge_client.store.store import DeviceStore
 
 FEDERATOR = SigningKey(bytes(range(2, 34)))
 CLIP_NORM = 2.0
+POLICY = policy()
+BOUND = POLICY.policy.bound
+
+
+def on_grid(*numbers, clip_norm=CLIP_NORM):
+    """The integers that stand for one for each number: an update that is not clipped, of whole steps."""
+    values = np.zeros(N_FEATURES, np.int64)
+    for number in numbers:
+        values[number] += round(BOUND / clip_norm)
+    return values.tolist()
+
+
 INBOX, UPDATES, UNLEARNING = (
     TOPICS.client("device-7", topic) for topic in (ClientTopic.INBOX, ClientTopic.UPDATES, ClientTopic.UNLEARNING)
 )

@@ -138,12 +138,7 @@ def _bernoulli_divergence(frequency: float, probability: float) -> float:
 
 
 def _scores(
-    mechanism: Mechanism,
-    dim: int,
-    n_sums: int,
-    is_there: bool,
-    entropy: Entropy,
-    on_progress: Callable[[int], None],
+    mechanism: Mechanism, dim: int, n_sums: int, is_there: bool, entropy: Entropy, on_progress: Callable[[int], None]
 ) -> Iterator[Scores]:
     """How much each of so many sums looks as if the vector was in it, a batch at a time."""
     looked_for = mechanism.longest(dim)

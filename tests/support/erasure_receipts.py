@@ -3,7 +3,10 @@
 import base64
 import json
 
-from foltr.core.erasure.receipt import ErasureReceipt
+import pytest
+
+from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
+from foltr.core.errors import DataError
 from foltr.core.protocol.signing import SigningKey
 
 KEY = SigningKey(bytes(range(32)))
@@ -52,3 +55,11 @@ def signed(payload: str | dict, header: str = HEADER, key: SigningKey = KEY) -> 
     text = payload if isinstance(payload, str) else json.dumps(payload)
     signing_input = f"{base64url(header.encode())}.{base64url(text.encode('utf-8', 'surrogatepass'))}"
     return f"{signing_input}.{base64url(key.sign(signing_input.encode()))}"
+
+
+def refused(text: str, key: bytes = KEY.public) -> str:
+    """Why this is no receipt."""
+    with pytest.raises(DataError) as refusal:
+        verify_receipt(text, key)
+    assert str(refusal.value).startswith("receipt: ")
+    return str(refusal.value)

@@ -202,14 +202,14 @@ def round_on(number=1, base=0, weights=None, training=None, *, is_open=True, **m
     )
 
 
+def announced(version, weights, ranker=None, **more):
+    """A model, linear in as many features as it has weights unless told otherwise."""
+    ranker = LinearRankerSpec(n_features=len(weights)) if ranker is None else ranker
+    return ModelAnnouncement(federation="mail", version=version, ranker=ranker, weights=pack_vector(weights), **more)
+
+
 def model(version=0, n_features=N_FEATURES, schema_hash=None):
-    return ModelAnnouncement(
-        federation="mail",
-        version=version,
-        ranker=LinearRankerSpec(n_features=n_features),
-        weights=pack_vector([0.0] * n_features),
-        schema_hash=schema_hash,
-    )
+    return announced(version, [0.0] * n_features, schema_hash=schema_hash)
 
 
 async def retained(url, *topics):

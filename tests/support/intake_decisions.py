@@ -40,3 +40,11 @@ def answers(decisions):
 
 def events(decisions):
     return [(event.kind, event.code and str(event.code), event.client_id) for event in decisions.events]
+
+
+def end_round(state, version=1):
+    """The round ends with a model, and the next one opens."""
+    following, _ = state.next_round(version, OPENED + 20)
+    state.round.stop_collecting()
+    state.round.complete()
+    state.advance_to(following, version)

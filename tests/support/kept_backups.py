@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.commands import FOLTR, environment, foltr
+from support.completed_process import completed
 from support.postgres_server import PostgresServer
 from support.sealed_federation import sealed_federation
-from support.waiting import PATIENCE_S
 
 FORGOTTEN = "bob"
 
@@ -79,14 +79,8 @@ def in_little_room(kept: Kept, *words: object) -> "subprocess.CompletedProcess[s
     """Run a command that may write no file of more than 48 kB, as if the disk were full."""
     little = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (48_000, 48_000)); "
     python, flag, program = FOLTR
-    return subprocess.run(
-        [python, flag, little + program, *map(str, words)],
-        env=environment(**kept.variables),
-        cwd=kept.folder,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
+    return completed(
+        [python, flag, little + program, *map(str, words)], env=environment(**kept.variables), cwd=kept.folder
     )
 
 

@@ -3,14 +3,44 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from foltr.core.protocol.announcements import UnlearningRound
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.receipts import ErasureNotice
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
 
 STEP = "foltr/v1/mail/unlearning/round"
+N_FEATURES = 4
+THREE = RoundPolicy(3, 3, 0.0, 60.0)
+NAMES = ("alice", "bob", "carol")
+KEY = SigningKey(b"federator" + bytes(23))
+EAGER = UnlearningPolicy(Strategy.FED_ERASER, interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
+ROWS = np.array([[3.0, 0, 0, 0], [0, 4.0, 0, 0], [0, 0, -50.0, 0]])
+
+
+async def play(served: Any, devices: Sequence[Any], number: int, base: int, values: Sequence[Sequence[float]]) -> None:
+    """A round in which each device sends one of the rows."""
+    for device, row in zip(devices, values, strict=True):
+        served.update(device, number, base, body=delta(row))
+    await served.turn()
+    served.clock.at += served.plan.policy.min_time_s
+    await served.turn()
+    served.receipts.sent.clear()
+
+
+async def one_leaves(joined: Any, *policy: RoundPolicy, **plan: Any) -> tuple[Any, list[Any]]:
+    """All have taught a round, and the last one asks to be forgotten."""
+    served, devices = await joined(*policy, **plan)
+    await play(served, devices, 1, 0, ROWS)
+    await forget(served, devices[2])
+    return served, devices
 
 
 def delta(values: Sequence[float]) -> DenseDelta:

@@ -2,14 +2,13 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 BENCHMARKS = Path(__file__).parents[3] / "research/benchmarks"
 
@@ -81,11 +80,9 @@ def test_the_program_prints_a_sheet(sizing: ModuleType, tmp_path: Path) -> None:
     file = tmp_path / "growth.json"
     file.write_text(json.dumps({"constants": vars(constants(sizing))}))
     command = [sys.executable, str(BENCHMARKS / "sizing.py"), "--constants", str(file), "--devices"]
-    printed = subprocess.run(
-        [*command, "2000000"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
-    ).stdout
+    printed = completed([*command, "2000000"], check=True).stdout
     assert re.search(r"\| a device visits every \|  \| 24 h \|", printed)
     assert "have devices take turns" in printed
-    refused = subprocess.run([*command, "0"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    refused = completed([*command, "0"])
     assert refused.returncode == 2
     assert "above 0" in refused.stderr

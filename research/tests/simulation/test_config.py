@@ -9,13 +9,7 @@ from foltr.core.errors import SettingsError
 from foltr.core.methods.registry import METHODS
 from foltr.core.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
 from foltr_research.attacks.registry import read_attack
-from foltr_research.simulation.config import (
-    SimulationConfig,
-    attack_of,
-    check_config,
-    resolve,
-    rule_of,
-)
+from foltr_research.simulation.config import SimulationConfig, attack_of, check_config, resolve, rule_of
 from foltr_research.simulation.method_names import SIMULATOR_METHODS, all_methods, simulated_parameters_of
 
 SECURE = {"privacy": "secure"}

@@ -2,12 +2,12 @@
 
 import dataclasses
 import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 from simulated import config, data, population, simulated
+from support.completed_process import completed
 
 from foltr.core.data.dataset import select_queries
 from foltr.core.errors import DataError, SettingsError
@@ -244,12 +244,8 @@ def test_threads_change_nothing():
         "print(run_config(config).outcome())\n"
     )
     outcomes = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "OPENBLAS_NUM_THREADS": threads},
-            capture_output=True,
-            text=True,
-            check=True,
+        completed(
+            [sys.executable, "-c", script], env={**os.environ, "OPENBLAS_NUM_THREADS": threads}, check=True
         ).stdout
         for threads in ("1", "4")
     }

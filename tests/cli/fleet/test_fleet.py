@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from support.federator_by_hand import TOPICS, Federator
+from support.federator_by_hand import TOPICS, Federator, announced
 from support.sampled_lists import shown_by
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
@@ -18,14 +18,12 @@ from foltr.core.learning.interaction import Interaction
 from foltr.core.methods.base import DeviceContext
 from foltr.core.numerics.streams import client_streams
 from foltr.core.operator.credentials import BrokerAccess, device_identity
-from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.codec import decode
 from foltr.core.protocol.evaluations import EvaluationRequest
-from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Join
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.trainings import FedIpsTraining, LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.trainings import FedIpsTraining, PdgdTraining
 from foltr.core.protocol.updates import Vote
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Privacy, checked_propensities
@@ -62,12 +60,7 @@ def data(rng):
 
 
 def model():
-    return ModelAnnouncement(
-        federation="mail",
-        version=0,
-        ranker=LinearRankerSpec(n_features=N_FEATURES),
-        weights=pack_vector([0.0] * N_FEATURES),
-    )
+    return announced(0, [0.0] * N_FEATURES)
 
 
 async def updates_of(federator, fleet, training=TRAINING):

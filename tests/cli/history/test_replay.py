@@ -38,14 +38,7 @@ def folder(original, tmp_path) -> Path:
 
 def run(folder: Path, *arguments: str, code: int | None = None):
     return foltr(
-        "rounds",
-        "replay",
-        *arguments,
-        "--db",
-        f"sqlite:///{folder}/foltr.sqlite",
-        "--federation",
-        "mail",
-        code=code,
+        "rounds", "replay", *arguments, "--db", f"sqlite:///{folder}/foltr.sqlite", "--federation", "mail", code=code
     )
 
 

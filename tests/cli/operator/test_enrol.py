@@ -189,11 +189,7 @@ def test_the_roster_shows_who_is_enrolled_and_who_is_void(tmp_path):
     shown = json.loads(done.stdout)
     assert shown["federation"] == "mail"
     rows = [(row["client_id"], row["state"], row["serial"], row["void_below"]) for row in shown["clients"]]
-    assert rows == [
-        ("device-7", "enrolled", 1, None),
-        ("device-8", "enrolled", 4, 3),
-        ("device-9", "revoked", None, 4),
-    ]
+    assert rows == [("device-7", "enrolled", 1, None), ("device-8", "enrolled", 4, 3), ("device-9", "revoked", None, 4)]
     table = foltr("operator", "roster", cwd=tmp_path).stdout
     assert f"Roster {shown['version']} of mail: 2 enrolled" in table
     assert "device-9" in table

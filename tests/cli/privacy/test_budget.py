@@ -1,28 +1,22 @@
 """``foltr privacy budget``: what a store's ledger says, in words and as JSON."""
 
-import contextlib
 import json
 
 import numpy as np
 import pytest
 from cli.commands import foltr
+from support.device_stores import stored
 from support.secure_policies import policy
 
 from foltr.core.protocol.policies import allowance_of
 from foltr.core.secure.accounting import epsilon_of
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.ledger import LedgerEntry
-from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.edge_client.store.store import UNNUMBERED, Interaction
 from foltr.edge_client.store.store_file import MetaKey
 
 FIRST, SECOND = policy(), policy(version=2, k=40)
 RHO = allowance_of(FIRST.policy).charge.rho
-
-
-@contextlib.contextmanager
-def opened(path):
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
-        yield store
 
 
 def take_part(store, signed, number, round_):
@@ -39,7 +33,7 @@ def take_part(store, signed, number, round_):
 def path(tmp_path):
     """The store of a device that took part twice under one policy, and once under another; before it, five times."""
     path = tmp_path / "device-7.sqlite"
-    with opened(path) as store:
+    with stored(path) as store:
         store.put_policy(FIRST.signed)
         store.settle(5)
         take_part(store, FIRST, 1, 3)
@@ -84,7 +78,7 @@ def test_the_budget_of_norm_proofs(tmp_path):
     """What they cost is in the epsilon and beside it; with a delta that they have spent there is no epsilon."""
     proven, small = policy(proofs=True), policy(version=2, delta=1e-12)
     path = tmp_path / "device-7.sqlite"
-    with opened(path) as store:
+    with stored(path) as store:
         store.put_policy(proven.signed)
         store.settle(0)
         take_part(store, proven, 1, 3)
@@ -92,7 +86,7 @@ def test_the_budget_of_norm_proofs(tmp_path):
     budget = json.loads(foltr("privacy", "budget", "--store", path, "--json").stdout)
     assert (budget["proof_rho"], budget["proof_delta"]) == (charge.proof_rho, 2.0**-39)
     assert budget["epsilon"] == pytest.approx(epsilon_of(charge.rho, 1e-6 - 2.0**-39))
-    with opened(path) as store:
+    with stored(path) as store:
         store.put_policy(small.signed)
     budget = json.loads(foltr("privacy", "budget", "--store", path, "--json").stdout)
     assert (budget["epsilon"], budget["left"]["participations"], budget["left"]["epsilon"]) == (None, 0, 0.0)
@@ -100,17 +94,17 @@ def test_the_budget_of_norm_proofs(tmp_path):
 
 def test_to_look_changes_nothing(path):
     """The device goes on with the same store."""
-    with opened(path) as store:
+    with stored(path) as store:
         before = store.entries()
     for _ in range(2):
         foltr("privacy", "budget", "--store", path, code=0)
-    with opened(path) as store:
+    with stored(path) as store:
         assert (store.entries(), store.watermark(), store.meta(MetaKey.POLICY)) == (before, 8, SECOND.signed)
 
 
 def test_the_budget_of_a_client_that_was_forgotten(path):
     """The totals are there; whose they are is not."""
-    with opened(path) as store:
+    with stored(path) as store:
         rho = store.spent().charge.rho
         store.forget()
     budget = json.loads(foltr("privacy", "budget", "--store", path, "--json").stdout)
@@ -124,7 +118,7 @@ def test_the_budget_of_a_client_that_was_forgotten(path):
 def test_a_device_that_never_took_part_has_spent_nothing(tmp_path):
     """And knows no policy."""
     path = tmp_path / "new.sqlite"
-    with opened(path):
+    with stored(path):
         pass
     done = foltr("privacy", "budget", "--store", path)
     assert done.stdout.startswith("mail/device-7: 0 participations, epsilon 0 ")
@@ -140,6 +134,6 @@ def test_what_is_no_store_is_refused_in_words(tmp_path, path):
     other.write_bytes(b"not a database at all" * 100)
     done = foltr("privacy", "budget", "--store", other)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-    with opened(path):
+    with stored(path):
         done = foltr("privacy", "budget", "--store", path)
         assert (done.returncode, "has it open" in done.stderr) == (1, True)

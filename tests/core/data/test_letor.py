@@ -19,8 +19,6 @@ GOOD = """\
 1 qid:11 1:2 3:0.5 # 3:9
 0 qid:9 3:0.25 4:1e8
 """
-
-
 READ_RAW = "import sys; from foltr.core.data.letor import load_letor; load_letor(*sys.argv[1:2], cache_dir=sys.argv[2])"
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import subprocess
 import sys
 from typing import Literal, get_args, get_origin
 
@@ -11,6 +10,7 @@ import pytest
 from cli.commands import PROJECT, environment
 from cli.erasure.test_receipts import write_credentials
 from cli.snippets import blocks
+from support.completed_process import completed
 from support.erasure_database import DONE, NAME, WAITING, made_erasures, pseudonym_of
 from support.erasure_receipts import KEY
 from support.foltr_program import prepared_foltr
@@ -62,15 +62,7 @@ def test_the_commands_of_the_document_run(desk):
     outputs = []
     walk_through = blocks(f"{DOCUMENT}#forget-a-client", "sh")
     for block in [one for one in blocks(DOCUMENT, "sh") if one not in walk_through]:
-        done = subprocess.run(
-            ["bash", "-euc", block],
-            cwd=desk,
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        done = completed(["bash", "-euc", block], cwd=desk, env=variables)
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
         outputs.append(done.stdout)
     officer, plain, as_json, of_a_device, log = outputs
@@ -106,14 +98,7 @@ def test_a_receipt_can_be_checked_without_foltr(desk):
     assert "foltr" not in re.sub(r'"foltr-erasure\+jws"', "", program)
 
     def run():
-        return subprocess.run(
-            [sys.executable, "-I", "-c", program],
-            cwd=desk,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        return completed([sys.executable, "-I", "-c", program], cwd=desk)
 
     done = run()
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.erasure_receipts import KEY, NOTHING_TAUGHT, RECEIPT, base64url, signed
+from support.erasure_receipts import KEY, NOTHING_TAUGHT, RECEIPT, base64url, refused, signed
 
 from foltr.core.erasure.receipt import MAX_RECEIPT_BYTES, ErasureReceipt, sign_receipt, utc_text, verify_receipt
 from foltr.core.errors import DataError, FoltrError, SettingsError
@@ -31,13 +31,6 @@ ISSUED = (
     "Z3kiOiJmZWRfZXJhc2VyIiwidmVyc2lvbiI6MX0.HmwV0O5otAqMmuF7mAob2UhkC26_fjG9wp5xLfib203ni3ho2AT7KnhxuuK1v4JxWdZOWB"
     "N_4U2N0b6rfhCMBg"
 )
-
-
-def refused(text: str, key: bytes = KEY.public) -> str:
-    with pytest.raises(DataError) as refusal:
-        verify_receipt(text, key)
-    assert str(refusal.value).startswith("receipt: ")
-    return str(refusal.value)
 
 
 def test_a_receipt_is_a_jws_of_the_standard_and_read_for_years():

@@ -7,21 +7,13 @@ import json
 
 import pytest
 from pydantic import ValidationError
-from support.erasure_receipts import HEADER, KEY, NOTHING_TAUGHT, RECEIPT, base64url, signed
+from support.erasure_receipts import HEADER, KEY, NOTHING_TAUGHT, RECEIPT, base64url, refused, signed
 
-from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
-from foltr.core.errors import DataError
+from foltr.core.erasure.receipt import ErasureReceipt
 from foltr.core.protocol.signing import SigningKey
 
 OTHER_KEY = SigningKey(bytes(32))
 FIELDS = RECEIPT.model_dump()
-
-
-def refused(text: str) -> str:
-    with pytest.raises(DataError) as refusal:
-        verify_receipt(text, KEY.public)
-    assert str(refusal.value).startswith("receipt: ")
-    return str(refusal.value)
 
 
 def mac(algorithm: str, secret: bytes) -> str:

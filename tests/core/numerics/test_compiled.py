@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.completed_process import completed
 from support.waiting import PATIENCE_S
 
 from foltr.core.learning import plackett_luce
@@ -41,12 +42,8 @@ CHAIN = textwrap.dedent("""
 
 
 def run_chain(disable_jit: str) -> np.ndarray:
-    output = subprocess.run(
-        [sys.executable, "-c", CHAIN],
-        env=os.environ | {"NUMBA_DISABLE_JIT": disable_jit},
-        capture_output=True,
-        text=True,
-        check=True,
+    output = completed(
+        [sys.executable, "-c", CHAIN], env=os.environ | {"NUMBA_DISABLE_JIT": disable_jit}, check=True
     ).stdout
     return np.array([float(x) for x in output.split()])
 
@@ -90,7 +87,7 @@ def test_a_change_in_another_module_discards_the_machine_code(tmp_path: Path) ->
         (tmp_path / "callee.py").write_text(CALLEE.format(factor=factor, limit=limit))
         command = [sys.executable, "-B", str(tmp_path / "caller.py")]
         environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        done = completed(command, env=environment, check=True)
         return [float(word) for word in done.stdout.split()]
 
     assert run(2.0, 1e9) == [4.0, 0]
@@ -125,7 +122,7 @@ print(doubled(3.0), doubled(4.0), squared(5.0))
 @needs_numba
 def test_where_numba_cannot_be_imported_plain_functions_are_called_and_that_is_said_once() -> None:
     """A device whose NumPy is too new for its numba goes on ranking and learning."""
-    done = subprocess.run([sys.executable, "-c", UNUSABLE], capture_output=True, text=True, check=True)
+    done = completed([sys.executable, "-c", UNUSABLE], check=True)
     said = done.stdout + done.stderr
     assert "6.0 8.0 25.0" in said
     assert said.count("numba_unusable") == 1

@@ -8,7 +8,7 @@ from foltr.core.errors import SettingsError
 from foltr.core.operator import authority as authority_module
 from foltr.core.operator.credentials import BrokerAccess, read_credentials
 from foltr.core.operator.documents import recover_policy
-from foltr.core.operator.folder import create_authority, open_authority
+from foltr.core.operator.folder import open_authority
 from foltr.core.operator.policy_terms import PolicyTerms, policy_of
 from foltr.core.protocol.policies import HelperKeys
 from foltr.core.protocol.signed_policies import Lineage, lineage_of, read_policy
@@ -16,12 +16,6 @@ from foltr.core.protocol.topics import Topics
 
 BROKER = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
 TOPIC = Topics("mail").policy
-
-
-@pytest.fixture
-def folder(tmp_path):
-    with create_authority(tmp_path / "operator", "mail", federator=BROKER, operator=BROKER):
-        return tmp_path / "operator"
 
 
 def policy(version, federation="mail", keys=None):

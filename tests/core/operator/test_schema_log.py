@@ -4,7 +4,7 @@ import pytest
 
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.operator.credentials import BrokerAccess
-from foltr.core.operator.folder import create_authority, open_authority
+from foltr.core.operator.folder import open_authority
 from foltr.core.protocol.schemas import Feature, FeatureSchema
 from foltr.core.protocol.signed_documents import issue_schema, read_schema
 from foltr.core.protocol.signing import SigningKey
@@ -12,12 +12,6 @@ from foltr.core.protocol.topics import Topics
 
 BROKER = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
 TOPIC = Topics("mail").schema
-
-
-@pytest.fixture
-def folder(tmp_path):
-    with create_authority(tmp_path / "operator", "mail", federator=BROKER, operator=BROKER):
-        return tmp_path / "operator"
 
 
 def schema(version, *names, name="shop"):

@@ -6,7 +6,7 @@ from support.secure_policies import HELPERS
 from foltr.core.errors import SettingsError
 from foltr.core.operator import service_files
 from foltr.core.operator.credentials import BrokerAccess, read_credentials
-from foltr.core.operator.folder import create_authority, open_authority
+from foltr.core.operator.folder import open_authority
 from foltr.core.operator.policy_terms import PolicyTerms, policy_of
 from foltr.core.protocol.enrolment import issue_federator_key
 from foltr.core.protocol.roster import FederatorKey
@@ -16,12 +16,6 @@ from foltr.core.secure.sealing import SealingKey
 
 BROKER = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
 ELSEWHERE = BrokerAccess(broker_url="mqtts://broker.example:8883")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    with create_authority(tmp_path / "operator", "mail", federator=BROKER, operator=BROKER):
-        return tmp_path / "operator"
 
 
 def federator_of(folder):

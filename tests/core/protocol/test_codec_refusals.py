@@ -30,6 +30,17 @@ def envelope_without(key):
     return msgpack.packb(parts)
 
 
+def update_of(kind, **fields):
+    """An envelope with an update that has this body."""
+    return envelope({**UPDATE, "body": {"kind": kind, **fields}}, kind="update")
+
+
+WRONG_PARTS = {
+    "version": [True, 1.0, "1", None],
+    "sequence": [-1, 2**63, 2**64 - 1, True, 1.0, "1", bytes(8), None],
+    "signature": [bytes(63), bytes(65), b"\0", "\0" * 64, "", None, [0] * 64],
+    "kind": ["leave", "forget", ["join"], b"join"],
+}
 MALFORMED = {
     "empty": b"",
     "truncated": envelope(JOIN)[:-1],
@@ -39,43 +50,15 @@ MALFORMED = {
     "not a map but nil": b"\xc0",
     "trailing bytes": envelope(JOIN) + b"\x00",
     "two envelopes": envelope(JOIN) * 2,
-    "no version": envelope_without("v"),
-    "version true": envelope(JOIN, version=True),
-    "version 1.0": envelope(JOIN, version=1.0),
-    "version text": envelope(JOIN, version="1"),
-    "version nil": envelope(JOIN, version=None),
+    **{f"no {key}": envelope_without(key) for key in ("v", "kind", "sequence", "body", "signature")},
+    **{f"{part} {wrong!r}": envelope(JOIN, **{part: wrong}) for part in WRONG_PARTS for wrong in WRONG_PARTS[part]},
     "keys as bytes": msgpack.packb({key.encode(): part for key, part in msgpack.unpackb(envelope(JOIN)).items()}),
     "a sixth key": envelope_with(sig=b""),
-    "no kind": envelope_without("kind"),
-    "no sequence": envelope_without("sequence"),
-    "no body": envelope_without("body"),
-    "no signature": envelope_without("signature"),
     "three keys": msgpack.packb({"v": 1, "kind": "join", "body": msgpack.packb(JOIN)}),
     "version twice": b"\x86\xa1v\x01" + envelope(JOIN)[1:],
     "body twice": b"\x86" + envelope(JOIN)[1:] + b"\xa4body\xc4\x01\x80",
     "sequence twice": b"\x86" + envelope(JOIN)[1:] + b"\xa8sequence\x01",
-    "sequence below zero": envelope(JOIN, sequence=-1),
-    "sequence of 2**63": envelope(JOIN, sequence=2**63),
-    "sequence of 2**64 - 1": envelope(JOIN, sequence=2**64 - 1),
-    "sequence true": envelope(JOIN, sequence=True),
-    "sequence 1.0": envelope(JOIN, sequence=1.0),
-    "sequence text": envelope(JOIN, sequence="1"),
-    "sequence bytes": envelope(JOIN, sequence=bytes(8)),
-    "sequence nil": envelope(JOIN, sequence=None),
-    "signature too short": envelope(JOIN, signature=bytes(63)),
-    "signature too long": envelope(JOIN, signature=bytes(65)),
-    "signature of one byte": envelope(JOIN, signature=b"\0"),
-    "signature text": envelope(JOIN, signature="\0" * 64),
-    "signature empty text": envelope(JOIN, signature=""),
-    "signature nil": envelope(JOIN, signature=None),
-    "signature a list": envelope(JOIN, signature=[0] * 64),
-    "wrong kind": envelope(JOIN, kind="leave"),
-    "unknown kind": envelope(JOIN, kind="forget"),
-    "kind is a list": envelope(JOIN, kind=["join"]),
-    "kind is bytes": envelope(JOIN, kind=b"join"),
-    "body is a map": envelope_with(body=JOIN),
-    "body is text": envelope_with(body="x"),
-    "body is nil": envelope_with(body=None),
+    **{f"body {wrong!r}": envelope_with(body=wrong) for wrong in (JOIN, "x", None)},
     "body is empty": envelope(b""),
     "body is a list": envelope(list(JOIN)),
     "body truncated": envelope(msgpack.packb(JOIN)[:-1]),
@@ -107,36 +90,18 @@ MALFORMED = {
     "a byte string of 2**32 - 1": b"\xc6\xff\xff\xff\xff",
     "an ext of 2**32 - 1": b"\xc9\xff\xff\xff\xff\x05",
     "a huge length in the body": envelope(b"\x81\xa1a\xdd\xff\xff\xff\xff"),
-    "vector shorter than dim": envelope(
-        {**UPDATE, "body": {"kind": "dense", "dim": 3, "values": bytes(8)}}, kind="update"
-    ),
-    "vector longer than dim": envelope(
-        {**UPDATE, "body": {"kind": "dense", "dim": 1, "values": bytes(8)}}, kind="update"
-    ),
-    "vector as text": envelope({**UPDATE, "body": {"kind": "dense", "dim": 2, "values": "\0" * 8}}, kind="update"),
-    "dim 0": envelope({**UPDATE, "body": {"kind": "dense", "dim": 0, "values": b""}}, kind="update"),
-    "a part beyond dim": envelope(
-        {**UPDATE, "body": {"kind": "part", "dim": 3, "start": 2, "values": bytes(8)}}, kind="update"
-    ),
-    "a part of half a value": envelope(
-        {**UPDATE, "body": {"kind": "part", "dim": 3, "start": 0, "values": bytes(6)}}, kind="update"
-    ),
-    "a part of nothing": envelope(
-        {**UPDATE, "body": {"kind": "part", "dim": 3, "start": 0, "values": b""}}, kind="update"
-    ),
-    "a metric above 1": envelope(
-        {**UPDATE, "body": {"kind": "evolution", "seed": 1, "plus": 1.5, "minus": None}}, kind="update"
-    ),
-    "a metric that is NaN": envelope(
-        {**UPDATE, "body": {"kind": "evolution", "seed": 1, "plus": float("nan"), "minus": 0.5}}, kind="update"
-    ),
-    "a seed of 2**63": envelope(
-        {**UPDATE, "body": {"kind": "evolution", "seed": 2**63, "plus": 0.5, "minus": 0.5}}, kind="update"
-    ),
-    "a seed with the values of a delta": envelope(
-        {**UPDATE, "body": {"kind": "evolution", "seed": 1, "plus": 0.5, "minus": 0.5, "values": b""}}, kind="update"
-    ),
-    "unknown body": envelope({**UPDATE, "body": {"kind": "sparse", "dim": 2, "values": bytes(8)}}, kind="update"),
+    "vector shorter than dim": update_of("dense", dim=3, values=bytes(8)),
+    "vector longer than dim": update_of("dense", dim=1, values=bytes(8)),
+    "vector as text": update_of("dense", dim=2, values="\0" * 8),
+    "dim 0": update_of("dense", dim=0, values=b""),
+    "a part beyond dim": update_of("part", dim=3, start=2, values=bytes(8)),
+    "a part of half a value": update_of("part", dim=3, start=0, values=bytes(6)),
+    "a part of nothing": update_of("part", dim=3, start=0, values=b""),
+    "a metric above 1": update_of("evolution", seed=1, plus=1.5, minus=None),
+    "a metric that is NaN": update_of("evolution", seed=1, plus=float("nan"), minus=0.5),
+    "a seed of 2**63": update_of("evolution", seed=2**63, plus=0.5, minus=0.5),
+    "a seed with the values of a delta": update_of("evolution", seed=1, plus=0.5, minus=0.5, values=b""),
+    "unknown body": update_of("sparse", dim=2, values=bytes(8)),
     "body field is a list": envelope({**UPDATE, "body": []}, kind="update"),
     "an enrolment of 1025 bytes": envelope({**JOIN, "enrolment": bytes(1025)}),
     "an enrolment as text": envelope({**JOIN, "enrolment": "x"}),
@@ -145,10 +110,7 @@ MALFORMED = {
     "NaN for a count": envelope({**UPDATE, "n_interactions": float("nan")}, kind="update"),
 }
 OTHER_CODES = {
-    "version 2": (envelope(JOIN, version=2), "unsupported_version"),
-    "version 0": (envelope(JOIN, version=0), "unsupported_version"),
-    "version -1": (envelope(JOIN, version=-1), "unsupported_version"),
-    "version 2**64 - 1": (envelope(JOIN, version=2**64 - 1), "unsupported_version"),
+    **{f"version {n}": (envelope(JOIN, version=n), "unsupported_version") for n in (2, 0, -1, 2**64 - 1)},
     "version 2 in another form": (msgpack.packb({"v": 2, "header": [1], "x": None}), "unsupported_version"),
     "one byte too large": (bytes(MAX_MESSAGE_BYTES + 1), "too_large"),
     "a valid message too large": (envelope({**JOIN, "sdk_version": "x" * MAX_MESSAGE_BYTES}), "too_large"),

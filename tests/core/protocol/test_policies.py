@@ -100,14 +100,19 @@ def test_a_policy_with_norm_proofs_charges_them(noise):
     assert participations_left(Spent(), proven) == 20
 
 
-def test_a_policy_with_votes_needs_more_noise_and_charges_it():
-    """Of a quarter of C the noise has a sixteenth more variance; k participations are what it was made for."""
-    assert least_noise(Policy(**{**FIELDS, **VOTING})) == 661_679
-    assert pytest.approx(17 / 16, rel=1e-5) == 661_679 / 622_756
-    assert "needs 661679" in refusal(**{**VOTING, "noise": GaussianNoise(variance=661_678)})
-    assert "needs" in refusal(**{**VOTING, "votes": SecureVotes(weight=65)})
-    allowed = allowance_of(Policy(**{**FIELDS, **VOTING}))
-    assert allowed.charge == Charge((256**2 + 64**2) / (2 * 661_679), None) + norm_proof_charge(256)
+@pytest.mark.parametrize(
+    ("asking", "least", "squared"),
+    [(VOTING, 661_679, 256**2 + 64**2), (EVALUATING, 690_870, 256**2 + 64**2 + 3 * 32**2)],
+    ids=["votes", "evaluations"],
+)
+def test_votes_and_evaluations_need_more_noise_and_are_charged(asking, least, squared):
+    """(C^2 + v^2 + 3 u^2) / (2 sigma^2) beside the proofs; k participations are still what it was made for."""
+    assert least_noise(Policy(**{**FIELDS, **asking})) == least
+    assert pytest.approx(squared / 256**2, rel=1e-5) == least / 622_756
+    assert f"needs {least}" in refusal(**{**asking, "noise": GaussianNoise(variance=least - 1)})
+    assert "needs" in refusal(**{**asking, "votes": SecureVotes(weight=65)})
+    allowed = allowance_of(Policy(**{**FIELDS, **asking}))
+    assert allowed.charge == Charge(squared / (2 * least), None) + norm_proof_charge(256)
     assert participations_left(Spent(), allowed) == 20
     assert allowed.charge.times(20).epsilon_at(1e-6) == pytest.approx(8.0, abs=1e-4)
 
@@ -124,17 +129,6 @@ def test_a_sum_has_more_numbers_where_clients_vote_or_evaluate():
     for made, squared in ((both, 256**2 + 2 * 64**2 + 3 * 32**2), (alone, 256**2 + 3 * 32**2)):
         assert made.longest_message**2 >= squared > (made.longest_message - 1) ** 2
     assert both.message_shape.weights == (64, 64, 32, 32, 32)
-
-
-def test_an_evaluation_needs_more_noise_and_is_charged():
-    """(C^2 + v^2 + 3 u^2) / (2 sigma^2) beside the proofs, and k participations are still what it was made for."""
-    assert least_noise(Policy(**{**FIELDS, **EVALUATING})) == 690_870
-    assert pytest.approx((64 + 4 + 3) / 64, rel=1e-5) == 690_870 / 622_756
-    assert "needs 690870" in refusal(**{**EVALUATING, "noise": GaussianNoise(variance=690_869)})
-    allowed = allowance_of(Policy(**{**FIELDS, **EVALUATING}))
-    charge = Charge((256**2 + 64**2 + 3 * 32**2) / (2 * 690_870), None)
-    assert allowed.charge == charge + norm_proof_charge(256)
-    assert participations_left(Spent(), allowed) == 20
 
 
 def test_a_policy_says_whether_clients_vote_and_evaluate():

@@ -90,17 +90,19 @@ def test_noise_and_proofs_together_cost_no_more_than_was_allowed():
                 assert participations * laplace_epsilon(bound, scale - 1) + Fraction(spent) > Fraction(epsilon)
 
 
-def test_noise_covers_a_vote():
-    """An honest client's numbers have C^2 + v^2 at most: one unit of variance less would cost more than allowed."""
-    for weight in [1, 64, 256]:
-        for norm_proofs in [False, True]:
-            promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": norm_proofs}
-            left = 1e-6 - 20 * NORM_PROOF_DELTA * norm_proofs
-            proofs, rho = 20 * norm_proof_rho(256) * norm_proofs, Fraction(rho_for(8.0, left))
-            variance = least_variance(256, vote_weight=weight, **promise)
-            assert Fraction(20 * (256**2 + weight**2), 2 * variance) + proofs <= rho, (weight, norm_proofs)
-            assert Fraction(20 * (256**2 + weight**2), 2 * (variance - 1)) + proofs > rho, (weight, norm_proofs)
-            assert gaussian_rho(256, variance, weight) == Fraction(256**2 + weight**2, 2 * variance)
+def test_noise_covers_votes_and_evaluations():
+    """An honest client's numbers have C^2 + v^2 + 3 u^2 at most: one unit of variance less would cost too much."""
+    cases = [(votes, 0, proofs) for votes in (1, 64, 256) for proofs in (False, True)]
+    cases += [(votes, evaluation, True) for votes in (0, 64) for evaluation in (1, 32, 256)]
+    for votes, evaluation, norm_proofs in cases:
+        promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": norm_proofs}
+        left = 1e-6 - 20 * NORM_PROOF_DELTA * norm_proofs
+        proofs, rho = 20 * norm_proof_rho(256) * norm_proofs, Fraction(rho_for(8.0, left))
+        squared = 256**2 + votes**2 + 3 * evaluation**2
+        variance = least_variance(256, vote_weight=votes, evaluation_weight=evaluation, **promise)
+        assert Fraction(20 * squared, 2 * variance) + proofs <= rho, (votes, evaluation, norm_proofs)
+        assert Fraction(20 * squared, 2 * (variance - 1)) + proofs > rho, (votes, evaluation, norm_proofs)
+        assert gaussian_rho(256, variance, votes, evaluation) == Fraction(squared, 2 * variance)
 
 
 def test_the_weight_of_votes_and_evaluations_unless_told_otherwise():
@@ -113,19 +115,6 @@ def test_the_weight_of_votes_and_evaluations_unless_told_otherwise():
     for weights in ((-1, 0), (0, -1)):
         with pytest.raises(SettingsError, match="_weight must be at least 0, not -1"):
             squared_sensitivity(256, *weights)
-
-
-def test_noise_covers_an_evaluation():
-    """Of an honest client all three numbers may be u: C^2 + v^2 + 3 u^2, and one less is too little."""
-    for weight in [1, 32, 256]:
-        for vote_weight in [0, 64]:
-            proofs = 20 * norm_proof_rho(256)
-            rho, squared = Fraction(rho_for(8.0, 1e-6 - 20 * NORM_PROOF_DELTA)), 256**2 + vote_weight**2 + 3 * weight**2
-            promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": True}
-            variance = least_variance(256, vote_weight=vote_weight, evaluation_weight=weight, **promise)
-            assert Fraction(20 * squared, 2 * variance) + proofs <= rho, (weight, vote_weight)
-            assert Fraction(20 * squared, 2 * (variance - 1)) + proofs > rho, (weight, vote_weight)
-            assert gaussian_rho(256, variance, vote_weight, weight) == Fraction(squared, 2 * variance)
 
 
 def test_without_proofs_the_noise_has_all_of_the_budget():

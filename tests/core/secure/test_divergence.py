@@ -102,8 +102,7 @@ MANY = 500_000
 
 
 @pytest.mark.parametrize(
-    "mistake",
-    [pytest.param(name, marks=[pytest.mark.nightly] * (n > MANY)) for name, (_, n, _) in MISTAKES.items()],
+    "mistake", [pytest.param(name, marks=[pytest.mark.nightly] * (n > MANY)) for name, (_, n, _) in MISTAKES.items()]
 )
 def test_a_mistake_is_found(mistake, rng):
     mechanism, n_sums, dim = MISTAKES[mistake]

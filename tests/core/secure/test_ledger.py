@@ -1,6 +1,8 @@
 """What participations cost together: k of a policy's own pass exactly, one more does not."""
 
 from dataclasses import replace
+from functools import partial
+from itertools import product
 
 import pytest
 
@@ -75,34 +77,25 @@ def test_where_a_vector_is_replaced_it_costs_more():
     assert gaussian_charge(20, 10_000).rho == pytest.approx(gaussian_charge(10, 10_000).replacing().rho)
 
 
+OFTEN_AND_FAR = list(product([1, 2, 7, 20, 200, 1000], [0.1, 1.0, 8.0]))
+WITH_PROOFS = list(product([1, 2, 20, 200], [2.0, 8.0]))
+
+
 def test_as_many_participations_as_a_policy_was_made_for_pass_and_no_more():
-    """By their number and, were that not looked at, by what they cost."""
-    for make in [gaussian, gamma]:
-        for k in [1, 2, 7, 20, 200, 1000]:
-            for epsilon in [0.1, 1.0, 8.0]:
-                allowance = make(k, epsilon, bound=2**20)  # so fine that rounding the noise up leaves nothing over
-                spent = spent_under(allowance, k - 1)
-                assert refusal(spent, allowance, k) is None, (make, k, epsilon)
-                assert participations_left(spent, allowance) == 1, (make, k, epsilon)
-                spent = spent_under(allowance, k)
-                assert refusal(spent, allowance, k + 1) == f"participation {k + 1} of {k}", (make, k, epsilon)
-                assert participations_left(spent, allowance) == 0, (make, k, epsilon)
-                assert "would make epsilon" in refusal(spent, replace(allowance, participations=10 * k), k + 1)
-
-
-def test_as_many_participations_pass_with_norm_proofs():
-    """The noise leaves room for them; by its number, or by what it costs, one more does not pass."""
-    for make in [proven_gaussian, proven_gamma]:
-        for k in [1, 2, 20, 200]:
-            for epsilon in [2.0, 8.0]:
-                allowance = make(k, epsilon)
-                spent = spent_under(allowance, k - 1)
-                assert refusal(spent, allowance, k) is None, (make, k, epsilon)
-                assert participations_left(spent, allowance) == 1, (make, k, epsilon)
-                assert refusal(spent_under(allowance, k), allowance, k + 1) == f"participation {k + 1} of {k}"
-                if make is proven_gaussian:
-                    beyond = replace(allowance, participations=10 * k)
-                    assert "would make epsilon" in refusal(spent_under(allowance, k), beyond, k + 1), (make, k, epsilon)
+    """By their number and, were that not looked at, by what they cost; norm proofs have their room beside the noise."""
+    # So fine that rounding the noise up leaves nothing over.
+    made = [partial(make, k, epsilon, bound=2**20) for make in (gaussian, gamma) for k, epsilon in OFTEN_AND_FAR]
+    made += [partial(make, k, epsilon) for make in (proven_gaussian, proven_gamma) for k, epsilon in WITH_PROOFS]
+    for make in made:
+        k, allowance = make.args[0], make()
+        spent = spent_under(allowance, k - 1)
+        assert refusal(spent, allowance, k) is None, make
+        assert participations_left(spent, allowance) == 1, make
+        spent = spent_under(allowance, k)
+        assert refusal(spent, allowance, k + 1) == f"participation {k + 1} of {k}", make
+        assert participations_left(spent, allowance) == 0, make
+        if make.func is not proven_gamma:
+            assert "would make epsilon" in refusal(spent, replace(allowance, participations=10 * k), k + 1), make
 
 
 def test_the_charge_of_a_norm_proof():

@@ -1,6 +1,5 @@
 """What takes a verifier its time is the same by machine code and by whole arrays, and that of integers of any size."""
 
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.completed_process import completed
 
 from foltr.core.numerics.compiled import COMPILED, plain_functions
 from foltr.core.protocol.policies import MAX_SECURE_DIM
@@ -104,5 +104,5 @@ shape = proof_shape({dim}, 256)
 answer_share(np.zeros(shape.n_values, np.uint64), challenge_for(bytes(32), bytes(32), shape), shape)
 print("numba" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = completed([sys.executable, "-c", program], check=True)
     assert done.stdout.strip() == str(loaded)

@@ -41,35 +41,23 @@ def test_a_manifest_asks_for_all_chunks_and_the_last_one_brings_the_model(model)
 
 
 def test_a_model_that_is_there_is_not_asked_for(model):
-    """It came before, in chunks or not, or was in the store."""
+    """It came before, in chunks or not, or was in the store; and if it is the newest again, no other one is."""
     model.know(MODEL)
     model.receive_manifest(parts(MODEL)[0], NOW)
     assert (model.collecting, model.to_subscribe) == (False, None)
-
-
-def test_the_news_that_an_older_model_is_the_newest_ends_the_collecting(model):
-    """Whatever the federator announces is what it wants used."""
-    model.know(MODEL)
     model.receive_manifest(parts(NEWER)[0], NOW)
+    assert model.collecting
     model.receive_manifest(parts(MODEL)[0], NOW)
     assert (model.collecting, model.to_subscribe) == (False, None)
-
-
-def test_chunks_of_another_model_are_passed_over(model):
-    """Those of an older one, or of one whose manifest is still to come."""
-    manifest, chunks = parts(NEWER)
-    model.receive_manifest(manifest, NOW)
-    for chunk in parts(MODEL)[1]:
-        assert model.add_chunk(chunk, NOW) is None
-    assert [model.add_chunk(chunk, NOW) for chunk in chunks] == [None, None, NEWER]
 
 
 def test_a_newer_model_replaces_the_one_being_collected(model):
-    """Its chunks are others; none of the old one are kept."""
+    """Its chunks are others; none of the old one are kept, and those that come late are passed over."""
     model.receive_manifest(parts(MODEL)[0], NOW)
     model.add_chunk(parts(MODEL)[1][0], NOW)
     model.receive_manifest(parts(NEWER)[0], NOW)
     assert model.to_subscribe == [0, 1, 2]
+    assert [model.add_chunk(chunk, NOW) for chunk in parts(MODEL)[1]] == [None] * 3
     assert [model.add_chunk(chunk, NOW) for chunk in parts(NEWER)[1]] == [None, None, NEWER]
 
 

@@ -1,6 +1,5 @@
 """A device's store: what is known of one anchor at a time and of no withdrawn one; and a gate, by its changes."""
 
-import contextlib
 import sqlite3
 from contextlib import closing
 
@@ -12,17 +11,9 @@ from foltr.core.learning.gate import FadingMean, Gate, ShownCount, Source
 from foltr.edge_client.store.gate_rows import read_gate, write_gate
 from foltr.edge_client.store.knowledge import write_comparison
 from foltr.edge_client.store.schema import SCHEMA
-from foltr.edge_client.store.store import DeviceStore
 
 FIRST, SAME_VERSION, SECOND = (3, b"a" * 16), (3, b"b" * 16), (4, b"a" * 16)
 KNOWN = Comparison(2.5, 1.5, -1.25, 0.5, -0.125, 0.0625)
-
-
-@pytest.fixture
-def store(tmp_path):
-    opened = DeviceStore(tmp_path / "s", client_id="device-7", federation="mail", max_interactions=10)
-    with contextlib.closing(opened):
-        yield opened
 
 
 def know(store, key, comparison=KNOWN):

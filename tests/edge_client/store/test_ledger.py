@@ -94,22 +94,18 @@ def test_an_update_that_is_not_stored_is_not_charged(store):
     assert (len(store.entries()), waiting(store), store.pending_update()) == (1, ids, None)
 
 
-@pytest.mark.parametrize("charged", [None, entry(1, SECOND)], ids=["not charged", "under another policy"])
-def test_under_a_policy_nothing_is_stored_that_is_not_charged_under_it(store, charged):
-    """So a raw update is not even stored to be sent; nor a charged one where there is no policy."""
-    ids = add(store, "a")
-    with pytest.raises(DataError, match="not charged under the policy"):
-        store.put_update(PendingUpdate("u", 1, 0, 1, b"u"), ids, charged=charged)
-    assert (store.pending_update(), store.entries(), waiting(store)) == (None, [], ids)
-
-
-def test_without_a_policy_nothing_is_charged(path):
-    """A policy is what tells the price."""
-    with opened(path, None) as store:
+@pytest.mark.parametrize(
+    ("signed", "charged"),
+    [(FIRST, None), (FIRST, entry(1, SECOND)), (None, entry(1))],
+    ids=["not charged", "under another policy", "without a policy"],
+)
+def test_nothing_is_stored_that_is_not_charged_under_the_policy(path, signed, charged):
+    """So a raw update is not even stored to be sent; and without a policy nothing tells the price."""
+    with opened(path, signed) as store:
         ids = add(store, "a")
         with pytest.raises(DataError, match="not charged under the policy"):
-            store.put_update(PendingUpdate("u", 1, 0, 1, b"u"), ids, charged=entry(1))
-        assert store.entries() == []
+            store.put_update(PendingUpdate("u", 1, 0, 1, b"u"), ids, charged=charged)
+        assert (store.pending_update(), store.entries(), waiting(store)) == (None, [], ids)
 
 
 @pytest.mark.parametrize("watermark", [0, 1], ids=["given up", "counted"])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.device_stores import member_store
 
 from foltr.core.errors import DataError
 from foltr.edge_client.store.bounds import PendingUpdate
@@ -17,19 +18,6 @@ RANKING = np.array([2, 0], np.int64)
 CLICKS = np.array([True, False])
 
 
-@contextlib.contextmanager
-def opened(path, *, max_interactions=100, max_kept=500):
-    store = DeviceStore(
-        path, client_id="device-7", federation="mail", max_interactions=max_interactions, max_kept=max_kept
-    )
-    if store.watermark() is None:
-        store.settle(0)  # the federation has told it that nothing counts
-    try:
-        yield store
-    finally:
-        store.close()
-
-
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "device.sqlite"
@@ -37,7 +25,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def store(path):
-    with opened(path) as store:
+    with member_store(path) as store:
         yield store
 
 
@@ -72,17 +60,19 @@ def serp_ids(store):
 
 
 def test_an_interaction_comes_back_as_it_was(path, rng):
-    """Features, ranking and clicks survive to the bit, in their types, in order, across a restart."""
-    shown = []
-    with opened(path) as store:
+    """To the bit, in its types, in order, across a restart; and with who showed it: a model's variant, or nobody."""
+    shown, shown_by = [], [(-1, 7), (0, None), (1, 8)]
+    with member_store(path) as store:
         for i, n_documents in enumerate((1, 7, 40)):
             features = rng.standard_normal((n_documents, 5)).astype(np.float32)
             ranking = rng.permutation(n_documents)[:10].astype(np.int64)
             clicks = rng.random(len(ranking)) < 0.5
             shown.append((features, ranking, clicks))
-            assert store.add_interaction(f"serp-{i}", Interaction(UNNUMBERED, features, ranking, clicks)) is not None
-    with opened(path) as store:
+            made = Interaction(UNNUMBERED, features, ranking, clicks, *shown_by[i])
+            assert store.add_interaction(f"serp-{i}", made) is not None
+    with member_store(path) as store:
         stored = store.waiting_interactions(10)
+    assert [(item.variant, item.base_version) for item in stored] == shown_by
     for interaction, expected in zip(stored, shown, strict=True):
         for array, wanted in zip(
             (interaction.features, interaction.ranking, interaction.clicks), expected, strict=True
@@ -93,25 +83,15 @@ def test_an_interaction_comes_back_as_it_was(path, rng):
             assert array.flags.writeable
 
 
-def test_who_showed_a_list_is_kept(path):
-    """What a variant of one model's ranker earned is not another's."""
-    with opened(path) as store:
-        store.add_interaction("a", Interaction(UNNUMBERED, FEATURES, RANKING, CLICKS, -1, 7))
-        add(store, "b")
-    with opened(path) as store:
-        shown_by = [(item.variant, item.base_version) for item in store.waiting_interactions(10)]
-    assert shown_by == [(-1, 7), (0, None)]
-
-
 def test_how_a_list_was_drawn_is_kept(path):
     """To the bit, while it waits and once it counted; and so is that it is not known."""
     reversals = np.array([0.1, 3e-9, 1.0])
-    with opened(path) as store:
+    with member_store(path) as store:
         drawn = store.add_interaction("a", Interaction(UNNUMBERED, FEATURES, RANKING, CLICKS, 0, None, reversals, -0.7))
         (other,) = add(store, "b")
         assert drawn.reversals is reversals
     for spent in (False, True):
-        with opened(path) as store:
+        with member_store(path) as store:
             if spent:
                 put(store, "u", [drawn, other])
                 store.settle(other.id)
@@ -138,16 +118,9 @@ def test_what_was_sent_with_noise_is_sent_once(store):
     assert serp_ids(store) == []
 
 
-def test_the_number_of_interactions_is_bounded(path):
-    """The oldest waiting one makes room."""
-    with opened(path, max_interactions=3) as store:
-        add(store, "a", "b", "c", "d", "e")
-        assert serp_ids(store) == ["c", "d", "e"]
-
-
 def test_room_is_not_made_in_the_pending_update(path):
-    """What an update holds stays until its receipt; what waits beside it makes room."""
-    with opened(path, max_interactions=3) as store:
+    """What an update holds stays until its receipt; the oldest that waits beside it makes room."""
+    with member_store(path, max_interactions=3) as store:
         held = add(store, "a", "b")
         put(store, "u", held)
         add(store, "c", "d", "e")
@@ -156,7 +129,7 @@ def test_room_is_not_made_in_the_pending_update(path):
 
 def test_a_list_recorded_twice_makes_no_room(path):
     """On a full device a repeated record neither drops another list nor replaces itself under a new id."""
-    with opened(path, max_interactions=2) as store:
+    with member_store(path, max_interactions=2) as store:
         first, _ = add(store, "a", "b")
         add(store, "b")
         assert serp_ids(store) == ["a", "b"]
@@ -166,7 +139,7 @@ def test_a_list_recorded_twice_makes_no_room(path):
 
 def test_an_id_is_never_used_again(path):
     """The agent remembers by id what it has learned: a new interaction under an old id would be taken for learned."""
-    with opened(path, max_kept=0) as store:
+    with member_store(path, max_kept=0) as store:
         (first,) = count(store, "u", "a")
         assert serp_ids(store) == []
         (second,) = add(store, "b")
@@ -200,11 +173,11 @@ def test_writing_again_after_the_disk_was_full(store):
 def test_the_pending_update_survives_to_the_byte(path):
     """After a restart the same update_id and the same bytes are sent, and its interactions stay held."""
     payload = bytes(range(256)) * 40
-    with opened(path) as store:
+    with member_store(path) as store:
         held = [interaction.id for interaction in add(store, "a", "b")]
         add(store, "c")
         store.put_update(PendingUpdate("u", 9, 0, held[-1], payload), held)
-    with opened(path) as store:
+    with member_store(path) as store:
         assert store.pending_update() == PendingUpdate("u", 9, 0, held[-1], payload)
         assert isinstance(store.pending_update().payload, bytes)
         assert store.n_waiting() == 1
@@ -213,7 +186,7 @@ def test_the_pending_update_survives_to_the_byte(path):
 @pytest.mark.parametrize(("watermark", "waiting"), [(0, ["a", "b", "c"]), (2, ["c"])])
 def test_an_answer_settles_by_its_mark(path, watermark, waiting):
     """The update is gone; what is up to the watermark counts, what is above it waits: in one transaction, on disk."""
-    with opened(path) as store:
+    with member_store(path) as store:
         first, second, third = add(store, "a", "b", "c")
         put(store, "u", [first, second])
         assert waiting_ids(store) == [third.id]
@@ -223,7 +196,7 @@ def test_an_answer_settles_by_its_mark(path, watermark, waiting):
             watermark == 0,
             watermark == 0,
         )
-    with opened(path) as store:
+    with member_store(path) as store:
         assert (store.pending_update(), store.watermark()) == (None, watermark)
         assert serp_ids(store) == ["a", "b", "c"]
         assert [serp_ids(store)[i - 1] for i in waiting_ids(store)] == waiting
@@ -261,7 +234,7 @@ def test_an_update_takes_nothing_that_counts_or_is_gone(store):
 
 def test_what_counts_no_more_waits_again(path):
     """As far as it was kept; in its old place, before what was recorded since."""
-    with opened(path, max_kept=2) as store:
+    with member_store(path, max_kept=2) as store:
         ids = count(store, "u", "a", "b", "c")
         (later,) = add(store, "d")
         settled = store.settle(0)
@@ -335,11 +308,11 @@ def test_a_store_that_was_lied_to_goes_on_with_the_numbers_that_it_has_reached(s
 
 def test_local_state_is_that_of_the_pending_update(path):
     """Also after a restart, and when the update is signed anew."""
-    with opened(path) as store:
+    with member_store(path) as store:
         assert store.local_state() is None
         pending = put(store, "u", add(store, "a"), b"personal")
         assert store.local_state() == b"personal"
-    with opened(path) as store:
+    with member_store(path) as store:
         store.replace_payload("u", b"other bytes")
         assert store.local_state() == b"personal"
         assert store.pending_update() == replace(pending, payload=b"other bytes")
@@ -348,23 +321,24 @@ def test_local_state_is_that_of_the_pending_update(path):
 @pytest.mark.parametrize(("watermark", "left"), [(1, b"first"), (2, b"second"), (0, None)])
 def test_local_state_goes_with_the_mark(path, watermark, left):
     """What counts stays learned; what does not, or counts no more, will be learned again, from the state before."""
-    with opened(path) as store:
+    with member_store(path) as store:
         count(store, "u", "a", local_state=b"first")
         put(store, "v", add(store, "b"), b"second")
         store.settle(watermark, "v")
         assert store.local_state() == left
-    with opened(path) as store:
+    with member_store(path) as store:
         assert store.local_state() == left
 
 
 def test_local_state_that_was_taken_back_does_not_come_back(store):
-    """Another update counts from the same place on: the state is its, also if the watermark passes the old one."""
+    """Another update counts from the same place on: the state is its. One that keeps nothing leaves it as it is."""
     count(store, "u", "a", "b", local_state=b"taken back")
     store.settle(0)
     put(store, "v", store.waiting_interactions(1), b"short")
     store.settle(1, "v")
     assert store.local_state() == b"short"
     put(store, "w", store.waiting_interactions(9), None)
+    assert store.local_state() == b"short"
     store.settle(2, "w")
     assert store.local_state() == b"short"
 
@@ -376,25 +350,16 @@ def test_the_newest_states_are_kept(store):
     assert [store.settle(watermark) and store.local_state() for watermark in (6, 3, 2)] == [b"\6", b"\3", None]
 
 
-def test_an_update_without_local_state_leaves_it(store):
-    """A method that keeps nothing says nothing of what another has kept."""
-    count(store, "u", "a", local_state=b"personal")
-    put(store, "v", add(store, "b"))
-    assert store.local_state() == b"personal"
-    store.settle(2, "v")
-    assert store.local_state() == b"personal"
-
-
 # --- what is kept of what counts ------------------------------------------------------------------------------
 
 
 def test_what_counted_is_kept_as_it_was(path):
     """To the bit, under its own number, across a restart; it waits no more and is in no update again."""
-    with opened(path) as store:
+    with member_store(path) as store:
         ids = count(store, "u", "a", "b")
         assert (store.kept_ids(), store.n_waiting()) == (ids, 0)
         assert add(store, "a") == [None]
-    with opened(path) as store:
+    with member_store(path) as store:
         kept = store.kept_interaction(ids[1])
         assert (kept.id, kept.variant) == (ids[1], 0)
         for array, wanted in ((kept.features, FEATURES), (kept.ranking, RANKING), (kept.clicks, CLICKS)):
@@ -405,12 +370,12 @@ def test_what_counted_is_kept_as_it_was(path):
 @pytest.mark.parametrize("max_kept", [0, 1, 3])
 def test_the_newest_are_kept(path, max_kept):
     """As many as asked for, also of one update that holds more; fewer from the next start on if fewer are asked for."""
-    with opened(path, max_kept=max_kept) as store:
+    with member_store(path, max_kept=max_kept) as store:
         ids = count(store, "u", "a", "b") + count(store, "v", "c", "d", "e", "f")
         assert store.kept_ids() == ids[len(ids) - max_kept :]
-    with opened(path, max_kept=1) as store:
+    with member_store(path, max_kept=1) as store:
         assert store.kept_ids() == ids[len(ids) - min(max_kept, 1) :]
-    with opened(path, max_kept=0) as store:
+    with member_store(path, max_kept=0) as store:
         assert store.kept_ids() == []
 
 
@@ -419,20 +384,20 @@ def test_the_newest_are_kept(path, max_kept):
 
 def test_the_newest_model_is_kept(path):
     """A device can rank before it is connected, with the last model it heard of."""
-    with opened(path) as store:
+    with member_store(path) as store:
         assert store.meta(MetaKey.MODEL) is None
         store.put_model(b"old")
         store.put_model(b"new\x00")
-    with opened(path) as store:
+    with member_store(path) as store:
         assert store.meta(MetaKey.MODEL) == b"new\x00"
 
 
 def test_a_device_seed_is_drawn_once(path, tmp_path):
     """The same after a restart, another in another store, and it fits a signed 64-bit integer."""
-    with opened(path) as store:
+    with member_store(path) as store:
         seed = store.device_seed()
-    with opened(path) as store:
+    with member_store(path) as store:
         assert store.device_seed() == seed
-    with opened(tmp_path / "other") as other:
+    with member_store(tmp_path / "other") as other:
         assert 0 <= other.device_seed() != seed
         assert max(other.device_seed(), seed) < 2**63

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from support.device_stores import stored
 
 from foltr.core.errors import DataError, SettingsError, UsageError
 from foltr.core.learning.comparison import Comparison
@@ -21,15 +22,6 @@ from foltr.edge_client.store.store_file import SCHEMA_VERSION, MetaKey
 RANKING = np.array([2, 0], np.int64)
 CLICKS = np.array([True, False])
 SIGNER = b"f" * 32
-
-
-@contextlib.contextmanager
-def opened(path, *, client_id="device-7", federation="mail"):
-    store = DeviceStore(path, client_id=client_id, federation=federation, max_interactions=100)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def add(store, serp_id, features=((1.0, 2.0),) * 3):
@@ -46,26 +38,23 @@ def waiting_ids(store):
 @pytest.mark.parametrize("other", [{"client_id": "device-8"}, {"federation": "photos"}])
 def test_a_store_has_one_owner(path, other):
     """The clicks of one device do not become those of another; the refusal names both and changes nothing."""
-    with opened(path) as store:
+    with stored(path) as store:
         add(store, "a")
-    with pytest.raises(SettingsError, match=r"mail/device-7.*not to"), opened(path, **other):
+    with pytest.raises(SettingsError, match=r"mail/device-7.*not to"), stored(path, **other):
         pass
-    with opened(path) as store:
+    with stored(path) as store:
         assert store.n_waiting() == 1
 
 
 @pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 99])
 def test_a_store_of_other_software_is_refused(path, version):
     """Better no device than one that misreads its own memory; the file stays as it was."""
-    with opened(path) as store:
+    with stored(path) as store:
         add(store, "a")
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA user_version = {version}")
     before = dump(path)
-    with (
-        pytest.raises(SettingsError, match=rf"is of version {version}, .*version {SCHEMA_VERSION}\."),
-        opened(path),
-    ):
+    with pytest.raises(SettingsError, match=rf"is of version {version}, .*version {SCHEMA_VERSION}\."), stored(path):
         pass
     assert dump(path) == before
 
@@ -80,7 +69,7 @@ def test_a_database_of_something_else_is_refused(path):
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE meta (key TEXT, value TEXT)")
     before = dump(path)
-    with pytest.raises(SettingsError, match="not a database of foltr"), opened(path):
+    with pytest.raises(SettingsError, match="not a database of foltr"), stored(path):
         pass
     assert dump(path) == before
 
@@ -88,24 +77,24 @@ def test_a_database_of_something_else_is_refused(path):
 def test_a_file_that_is_no_store_is_refused_and_kept(path):
     """Somebody else's file is not overwritten."""
     path.write_bytes(b"dear diary, " * 1_000)
-    with pytest.raises(DataError, match="device store"), opened(path):
+    with pytest.raises(DataError, match="device store"), stored(path):
         pass
     assert path.read_bytes().startswith(b"dear diary")
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
     """The message says which path and what to do."""
-    with pytest.raises(DataError, match=r"no-such-folder.*(store)"), opened(tmp_path / "no-such-folder" / "x"):
+    with pytest.raises(DataError, match=r"no-such-folder.*(store)"), stored(tmp_path / "no-such-folder" / "x"):
         pass
 
 
 def test_a_store_belongs_to_one_running_client(path):
     """Two processes on one store would each train on the same clicks, and count them twice."""
-    with opened(path) as store:
+    with stored(path) as store:
         add(store, "a")
-        with pytest.raises(DataError, match=rf"{path}: the process {os.getpid()} has it open.*(store)"), opened(path):
+        with pytest.raises(DataError, match=rf"{path}: the process {os.getpid()} has it open.*(store)"), stored(path):
             pass
-    with opened(path) as store:
+    with stored(path) as store:
         assert store.n_waiting() == 1
 
 
@@ -135,7 +124,7 @@ def secret_features(name):
 
 def fill(path):
     """A store in which there is everything that a store can hold."""
-    with opened(path) as store:
+    with stored(path) as store:
         spent = add(store, f"{SECRETS['serp'].decode()} 0", secret_features("spent long ago"))
         store.discard_interactions([spent.id])
         counted = add(store, f"{SECRETS['serp'].decode()} 1", secret_features("kept"))
@@ -190,9 +179,9 @@ def test_a_store_knows_that_its_client_was_forgotten(path):
         store.forget()
         store.forget()
     for other in ({"client_id": "device-8"}, {"federation": "photos"}):
-        with pytest.raises(SettingsError, match="another client, which was forgotten"), opened(path, **other):
+        with pytest.raises(SettingsError, match="another client, which was forgotten"), stored(path, **other):
             pass
-    with opened(path) as store:
+    with stored(path) as store:
         assert store.forgotten
         assert (store.meta(MetaKey.MODEL), store.local_state(), store.pending_update()) == (None, None, None)
         assert (store.newest_session(), store.n_waiting(), store.kept_ids()) == (0, 0, [])
@@ -212,7 +201,7 @@ def test_an_interrupted_overwriting_is_made_up_for(path, monkeypatch):
                 store.forget()
         assert store.forgotten
         assert found(path) != set()
-    with opened(path):
+    with stored(path):
         assert found(path) == set()
 
 
@@ -236,7 +225,7 @@ def test_a_deletion_that_fails_changes_nothing(path):
 
 
 def opened_by_nobody(path):
-    return contextlib.closing(DeviceStore(path, client_id=None, federation=None, max_interactions=100))
+    return stored(path, client_id=None, federation=None)
 
 
 def test_a_store_is_nobodys_until_a_client_takes_it_over(path):
@@ -255,16 +244,8 @@ def test_a_store_is_nobodys_until_a_client_takes_it_over(path):
             store.take_over(("mail", "device-8"))
     with opened_by_nobody(path) as store:
         assert store.owner == ("mail", "device-7")
-    with pytest.raises(SettingsError, match="belongs to mail/device-7"), opened(path, client_id="device-8"):
+    with pytest.raises(SettingsError, match="belongs to mail/device-7"), stored(path, client_id="device-8"):
         pass
-
-
-def test_a_store_that_is_nobodys_is_taken_over_when_it_is_opened_for_a_client(path):
-    """Credentials may come between two starts."""
-    with opened_by_nobody(path) as store:
-        add(store, "a")
-    with opened(path) as store:
-        assert (store.owner, store.n_waiting()) == (("mail", "device-7"), 1)
 
 
 def test_the_schema_knows_no_half_owner(path):
@@ -282,7 +263,7 @@ def test_the_schema_knows_no_half_owner(path):
 
 
 def test_nobodys_store_forgets_and_begins_anew(path):
-    """There is no name to be marked: the next clicks are as the first."""
+    """There is no name to be marked: the next clicks are as the first, and theirs for whom it is opened then."""
     with opened_by_nobody(path) as store:
         store.add_interaction(
             "a", Interaction(UNNUMBERED, np.full((1, 4), 7.0, np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
@@ -293,7 +274,7 @@ def test_nobodys_store_forgets_and_begins_anew(path):
         assert store.device_seed() not in (seed, 0)
         assert np.full(4, 7.0, np.float32).tobytes() not in bytes_on_disk(path)
         add(store, "b")
-    with opened(path) as store:
+    with stored(path) as store:
         assert (store.owner, store.n_waiting()) == (("mail", "device-7"), 1)
 
 
@@ -305,7 +286,7 @@ def test_who_has_forgotten_a_client_opened_without_a_name_knows_it(path):
         assert (store.forgotten, store.owner) == (True, None)
         assert add(store, "a") is None
         store.forget()
-    with opened(path) as store:
+    with stored(path) as store:
         assert store.forgotten
 
 
@@ -318,13 +299,13 @@ def test_a_store_that_nobody_has_any_more_is_free(path):
     add(store, "a")
     del store
     gc.collect()
-    with opened(path) as store:
+    with stored(path) as store:
         assert store.n_waiting() == 1
 
 
 def test_a_closed_store_says_so(path):
     """Whatever is asked of it; closing it again is no error."""
-    with opened(path) as store:
+    with stored(path) as store:
         pass
     store.close()
     for use in (store.n_waiting, store.entries, lambda: add(store, "a")):
@@ -335,7 +316,7 @@ def test_a_closed_store_says_so(path):
 def test_threads_share_a_store(path):
     """What several store at the same time is all there, once, and numbered without a gap; readers see whole rows."""
     n_threads, each = 4, 18
-    with opened(path) as store:
+    with stored(path) as store:
         together = threading.Barrier(n_threads)
 
         def record(name):

@@ -1,6 +1,5 @@
 """A device's memory after any history of uses and answers, and after kill -9 in the middle of it."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -12,33 +11,15 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.device_stores import member_store
 
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 
 REPOSITORY = Path(__file__).parents[3]
-
-
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
-
-
 RANKING = np.array([2, 0], np.int64)
-
-
 CLICKS = np.array([True, False])
-
-
-@contextlib.contextmanager
-def opened(path, *, max_interactions=100, max_kept=500):
-    store = DeviceStore(
-        path, client_id="device-7", federation="mail", max_interactions=max_interactions, max_kept=max_kept
-    )
-    if store.watermark() is None:
-        store.settle(0)  # the federation has told it that nothing counts
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def add(store, *serp_ids):
@@ -144,11 +125,7 @@ class AnyUse(RuleBasedStateMachine):
 
 
 AnyUse.TestCase.settings = settings(stateful_step_count=20, derandomize=True)
-
-
 TestAnyUse = AnyUse.TestCase
-
-
 WRITER = """
 import sys
 import numpy as np
@@ -202,7 +179,7 @@ def test_what_was_acknowledged_survives_a_kill(path):
             elif last == "counted":
                 watermark = int(names[1])
         start += 1_000_000
-        with opened(path, max_interactions=1_000_000, max_kept=1_000_000) as store:
+        with member_store(path, max_interactions=1_000_000, max_kept=1_000_000) as store:
             stored = serp_ids(store)
             assert set(recorded) <= set(stored)
             # The write after the last acknowledged one may have happened too.

@@ -1,6 +1,9 @@
 """What devices under a policy leave open is closed, and what they send is sent once."""
 
+import functools
+
 import pytest
+from support.device_under_policy import POLICY, DeviceUnderPolicy
 
 from foltr.edge_client.store.store import DeviceStore
 
@@ -23,3 +26,14 @@ def _stores_are_closed(monkeypatch):
     yield
     for store in opened:
         store.close()
+
+
+@pytest.fixture
+def device(path):
+    return DeviceUnderPolicy(path, POLICY)
+
+
+@pytest.fixture
+def make(path):
+    """Makes the device of this test, under a policy of its own."""
+    return functools.partial(DeviceUnderPolicy, path)

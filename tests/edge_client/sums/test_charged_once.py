@@ -1,12 +1,11 @@
 """A device's update in a secure sum is made, charged and sent once, across restarts, losses and repeats."""
 
 import contextlib
-import functools
 
 import numpy as np
 import pytest
-from support.device_under_policy import CLIP_NORM, INBOX, UPDATES, DeviceUnderPolicy, identity, opened
-from support.federator_by_hand import N_FEATURES, TOPICS
+from support.device_under_policy import INBOX, POLICY, UPDATES, identity, on_grid, opened
+from support.federator_by_hand import TOPICS
 from support.secure_policies import policy
 
 import foltr.edge_client.store.store
@@ -24,31 +23,6 @@ from foltr.core.protocol.updates import Chunk, Manifest, ModelUpdate
 from foltr.edge_client.store.store import DeviceStore
 
 CHUNKS = TOPICS.client("device-7", ClientTopic.CHUNKS)
-
-
-POLICY = policy()
-
-
-BOUND = POLICY.policy.bound
-
-
-@pytest.fixture
-def device(path):
-    return DeviceUnderPolicy(path, POLICY)
-
-
-@pytest.fixture
-def make(path):
-    """Makes the device of this test, under a policy of its own."""
-    return functools.partial(DeviceUnderPolicy, path)
-
-
-def on_grid(*numbers, clip_norm=CLIP_NORM):
-    """The integers that stand for one for each number: an update that is not clipped, of whole steps."""
-    values = np.zeros(N_FEATURES, np.int64)
-    for number in numbers:
-        values[number] += round(BOUND / clip_norm)
-    return values.tolist()
 
 
 async def test_what_is_sent_again_is_the_same_and_costs_nothing(device):

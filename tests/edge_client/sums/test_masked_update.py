@@ -91,12 +91,14 @@ def test_fifty_times_the_clip_norm_is_sent_as_the_clip_norm(gamma, times, rng):
     assert encoded @ values / np.linalg.norm(encoded) / np.linalg.norm(values) > 0.99
 
 
-def test_a_part_is_sent_as_all_of_the_model():
-    """Zeros where nothing is shared: nothing but the policy's dimension is seen."""
-    signed = policy(DIM)
+@pytest.mark.parametrize("proofs", [False, True])
+def test_a_part_is_sent_as_all_of_the_model(proofs):
+    """Zeros where nothing is shared: nothing but the policy's dimension is seen. It is proven so, too."""
+    signed = policy(DIM, proofs=proofs)
     encoded = recovered(sent([1.0, -1.0], signed, start=7), signed)
+    assert np.flatnonzero(encoded).tolist() == [7, 8]
     half = signed.policy.bound // 2
-    assert encoded.tolist() == [0] * 7 + [half, -half] + [0] * (DIM - 9)
+    assert proofs or encoded.tolist() == [0] * 7 + [half, -half] + [0] * (DIM - 9)
 
 
 def test_the_share_of_the_noise_is_in_what_clients_add():
@@ -160,12 +162,6 @@ def test_whatever_was_learned_its_norm_is_proven(gamma):
         assert len(update.body.proof) == 8 * proof_shape(DIM, signed.policy.bound).n_proof
         ticket = open_ticket(update.body.ticket).ticket
         assert ticket.digest == hashlib.sha256(update.body.values + update.body.proof).digest()
-
-
-def test_a_part_is_proven_as_all_of_the_model():
-    """As it is sent."""
-    signed = policy(DIM, proofs=True)
-    assert np.flatnonzero(recovered(sent([1.0, -1.0], signed, start=7), signed)).tolist() == [7, 8]
 
 
 def test_no_number_of_a_proof_is_sent_twice():

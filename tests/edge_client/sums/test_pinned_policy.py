@@ -1,11 +1,11 @@
 """A device under a policy stays under it: no federator, no broker and no restart takes it out of secure sums."""
 
 import base64
-import contextlib
 
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from support.device_stores import stored
 from support.device_under_policy import FEDERATOR, DeviceUnderPolicy, identity, learnable
 from support.federator_by_hand import TOPICS
 from support.secure_policies import OPERATOR, policy
@@ -18,7 +18,6 @@ from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.core.protocol.updates import DenseDelta, MaskedVector
 from foltr.edge_client.store.knowledge import write_comparison
-from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.store.store_file import MetaKey
 from foltr.edge_client.sums.pinned_policy import PinnedPolicy
 from foltr.edge_client.trust import Trust
@@ -27,12 +26,6 @@ FIRST = policy()
 SECOND = policy(after=FIRST)
 THIRD = policy(after=SECOND)
 FORGED = policy(version=9, key=FEDERATOR)
-
-
-@contextlib.contextmanager
-def stored(path):
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
-        yield store
 
 
 def pinned(store, signed=None):

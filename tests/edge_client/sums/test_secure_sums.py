@@ -1,18 +1,16 @@
 """A device takes part in secure sums: with exactly B interactions, once in a round, charged once, whatever happens."""
 
-import functools
 import shutil
 import time
 
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.device_under_policy import CLIP_NORM, DeviceUnderPolicy
-from support.federator_by_hand import N_FEATURES
+from support.device_under_policy import BOUND, CLIP_NORM, POLICY, on_grid
+from support.federator_by_hand import N_FEATURES, announced
 from support.secure_policies import policy
 
 from foltr.core.methods.registry import METHODS, n_auxiliary, training_for
-from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.policies import is_turn_of
@@ -21,29 +19,6 @@ from foltr.core.protocol.signed_tickets import open_ticket
 from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 from foltr.core.protocol.updates import DenseDelta, MaskedVector, ModelUpdate
 from foltr.edge_client.store.store import UNNUMBERED, Interaction
-
-POLICY = policy()
-BOUND = POLICY.policy.bound
-
-
-@pytest.fixture
-def device(path):
-    return DeviceUnderPolicy(path, POLICY)
-
-
-@pytest.fixture
-def make(path):
-    """Makes the device of this test, under a policy of its own."""
-    return functools.partial(DeviceUnderPolicy, path)
-
-
-def on_grid(*numbers, clip_norm=CLIP_NORM):
-    """The integers that stand for one for each number: an update that is not clipped, of whole steps."""
-    values = np.zeros(N_FEATURES, np.int64)
-    for number in numbers:
-        values[number] += round(BOUND / clip_norm)
-    return values.tolist()
-
 
 # --- what is sent -------------------------------------------------------------------------------------------------
 
@@ -123,13 +98,7 @@ async def test_every_method_that_sends_differences_of_weights_does_it_masked(mak
     training = training_for(method, {}, 2)
     auxiliary = n_auxiliary(training, ranker)
     dim = ranker.n_weights + auxiliary
-    newest = ModelAnnouncement(
-        federation="mail",
-        version=0,
-        ranker=ranker,
-        n_auxiliary=auxiliary,
-        weights=pack_vector(np.linspace(-0.2, 0.2, dim)),
-    )
+    newest = announced(0, np.linspace(-0.2, 0.2, dim), ranker, n_auxiliary=auxiliary)
     device = make(policy(dim), learner=None, propensities=np.ones(10))
     device.announce(1, newest=newest, training=training)
     raw = []

@@ -1,10 +1,9 @@
 """What a device's thread has loaded is what the device calls: a list and a click after it load nothing any more."""
 
-import subprocess
 import sys
 
 import pytest
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 from foltr.core.numerics.compiled import COMPILED
 
@@ -94,5 +93,5 @@ for training, ranker in KINDS:
 @pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
 def test_nothing_is_loaded_after_the_thread_has_ended() -> None:
     """Lists of each source, a click on each, a comparison, learning again and an update, by five methods."""
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = completed([sys.executable, "-c", CODE])
     assert done.returncode == 0, done.stderr

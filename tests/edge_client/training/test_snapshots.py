@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
+from support.federator_by_hand import announced
 from support.small_rankers import RANKERS, see, trainings
 
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.registry import METHODS, n_auxiliary
-from foltr.core.protocol.announcements import ModelAnnouncement
-from foltr.core.protocol.fields import pack_vector
 from foltr.edge_client.training.working_model import WorkingModel, device_for
 
 FEATURES = np.random.default_rng(4).random((8, 6), np.float32)
@@ -15,13 +14,7 @@ FEATURES = np.random.default_rng(4).random((8, 6), np.float32)
 
 def model_for(training, ranker, rng):
     weights = rng.normal(size=ranker.n_weights + n_auxiliary(training, ranker)).astype(np.float32)
-    return ModelAnnouncement(
-        federation="mail",
-        version=0,
-        ranker=ranker,
-        n_auxiliary=n_auxiliary(training, ranker),
-        weights=pack_vector(weights),
-    )
+    return announced(0, weights, ranker, n_auxiliary=n_auxiliary(training, ranker))
 
 
 PAIRS = [

@@ -5,21 +5,14 @@ import random
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.federator_by_hand import round_on
+from support.federator_by_hand import model, round_on
 from support.sampled_lists import even_reversals
 
 import foltr.edge_client.training.trainer
 from foltr.core.numerics.compiled import COMPILED, calls_machine_code
-from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.trainings import (
-    EvolutionTraining,
-    FedPerTraining,
-    LinearRankerSpec,
-    PdgdTraining,
-    PersonalTraining,
-)
+from foltr.core.protocol.trainings import EvolutionTraining, FedPerTraining, PdgdTraining, PersonalTraining
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.store.bounds import PendingUpdate
@@ -65,13 +58,6 @@ def counting(monkeypatch):
     monkeypatch.setattr("foltr.edge_client.training.trainer.device_for", device_for)
 
 
-def model(version, weights=None):
-    values = [0.0] * N if weights is None else weights
-    return ModelAnnouncement(
-        federation="mail", version=version, ranker=LinearRankerSpec(n_features=N), weights=pack_vector(values)
-    )
-
-
 def announced(number, training, base):
     return round_on(number, base, pack_vector([0.0] * N), training)
 
@@ -115,7 +101,7 @@ class Device:
         self.contribute()
 
     def announce(self, number, base):
-        self.participation.receive_model(model(base))
+        self.participation.receive_model(model(base, N))
         self.trainer.catch_up()
         self.contribute()
         self.participation.receive_round(announced(number, self.training, base), 0.0)
@@ -271,7 +257,7 @@ def test_whatever_happens_each_interaction_is_learned_once(personal, seed):
             personal.see()
         elif happening == "model":
             base += 1
-            personal.participation.receive_model(model(base))
+            personal.participation.receive_model(model(base, N))
             personal.trainer.catch_up()
             personal.contribute()
         elif happening == "round":
@@ -312,7 +298,7 @@ def test_nothing_is_learned_before_a_round_is_known(new_device):
     device = new_device()
     device.store.close()
     device.start()
-    device.participation.receive_model(model(0))
+    device.participation.receive_model(model(0, N))
     device.trainer.catch_up()
     device.see(2)
     assert device.trainer.working_model.interaction_ids == []

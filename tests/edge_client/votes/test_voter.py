@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cli.commands import environment
 from support.broker_links import NotedLink
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, adding_learner, round_on
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator, adding_learner, announced, round_on
 from support.waiting import PATIENCE_S, wait_until
 
 from foltr.broker.link import InboundMessage
@@ -22,12 +22,11 @@ from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.learning.agreement import preferences
 from foltr.core.learning.comparison import COMPARISON_DECAY, Comparison
 from foltr.core.operator.credentials import BrokerAccess, device_identity
-from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.explorations import SamplingExploration
 from foltr.core.protocol.fields import model_hash, pack_vector
 from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.options import DeviceOptions, Experiment
 from foltr.edge_client.search_ranker import SearchRanker
@@ -57,11 +56,6 @@ async def main(url, store):
 
 asyncio.run(main(*sys.argv[1:]))
 """
-
-
-def announced(version, weights):
-    ranker = LinearRankerSpec(n_features=N_FEATURES)
-    return ModelAnnouncement(federation="mail", version=version, ranker=ranker, weights=pack_vector(weights))
 
 
 def opened(path):

@@ -1,13 +1,13 @@
 """A search keeps its promises to the user: exact titles first, off is off, a reset forgets."""
 
 import asyncio
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
-from support.waiting import PATIENCE_S, wait_until
+from support.completed_process import completed
+from support.waiting import wait_until
 
 from features import SCHEMA
 from federation import running_federation
@@ -121,13 +121,9 @@ def test_the_terminal_finds_opens_and_resets(tmp_path):
     """As somebody types it."""
     write_books(tmp_path / "books")
     typed = "page\n1\n12\n:off\npage\n:on\n:reset\npage\nqwertz\n:report\n\n"
-    done = subprocess.run(
+    done = completed(
         [sys.executable, str(TERMINAL), "--folder", str(tmp_path / "books"), "--home", str(tmp_path / "home")],
         input=typed,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -1,13 +1,12 @@
 """The simulation reports what the model can and what people saw, as the results of a real federation."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.waiting import PATIENCE_S
+from support.completed_process import completed
 
 from collection import JudgedQueries
 from foltr.core.data.dataset import RankingDataset
@@ -37,7 +36,7 @@ def test_a_short_simulation_learns_and_says_so(tmp_path):
     """A federation of eight devices over the embedded broker, with a fifth of the queries."""
     file = tmp_path / "results.json"
     command = [sys.executable, str(SIMULATE), "--rounds", "30", "--share", "0.2", "--json", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = completed(command)
     assert done.returncode == 0, done.stderr
     results = json.loads(file.read_text())
     assert len(results["shown_minus_base"]) == len(results["standard_errors"]) == 2

@@ -58,14 +58,7 @@ def refusal_of(reading, policy=PROVEN):
 
 def test_a_round_that_asks_for_proofs_takes_those_of_the_right_length_alone():
     """Helpers make their shares as long as the policy has them."""
-    for n_words in [
-        0,
-        1,
-        N_PROOF - 1,
-        N_PROOF + 1,
-        2 * N_PROOF,
-        4103,
-    ]:
+    for n_words in [0, 1, N_PROOF - 1, N_PROOF + 1, 2 * N_PROOF, 4103]:
         assert refusal_of(offered()) is None, n_words
         detail = f"{3 + n_words} numbers; the round's policy asks for 3 to sum and {N_PROOF} that prove them"
         assert refusal_of(offered(n_words=n_words)) == ("wrong_shape", detail), n_words
@@ -73,12 +66,7 @@ def test_a_round_that_asks_for_proofs_takes_those_of_the_right_length_alone():
 
 def test_a_round_that_asks_for_votes_takes_messages_with_votes_alone():
     """Two numbers more in the sum, and six that prove them; nor does any other round take one with votes."""
-    for n_words in [
-        0,
-        N_PROOF,
-        N_PROOF + 5,
-        N_PROOF + 7,
-    ]:
+    for n_words in [0, N_PROOF, N_PROOF + 5, N_PROOF + 7]:
         assert refusal_of(offered(VOTING), VOTING) is None, n_words
         detail = f"{5 + n_words} numbers; the round's policy asks for 5 to sum and {N_PROOF + 6} that prove them"
         assert refusal_of(offered(VOTING, n_words=n_words), VOTING) == ("wrong_shape", detail), n_words
@@ -89,10 +77,7 @@ def test_a_round_that_asks_for_votes_takes_messages_with_votes_alone():
 
 def test_a_round_that_asks_for_no_proof_takes_none():
     """Else what is stored would be as long as its sender likes."""
-    for n_words in [
-        1,
-        N_PROOF,
-    ]:
+    for n_words in [1, N_PROOF]:
         assert refusal_of(offered(PLAIN), PLAIN) is None, n_words
         detail = f"{3 + n_words} numbers; the round's policy asks for 3 to sum and 0 that prove them"
         assert refusal_of(offered(PLAIN, n_words=n_words), PLAIN) == ("wrong_shape", detail), n_words
@@ -114,8 +99,5 @@ def test_a_ticket_is_for_the_vector_and_the_proof():
 
 def test_what_was_made_under_another_policy_is_refused_as_that():
     """By a device that was off while proofs came or went, in a database that was restored: the cause is the policy."""
-    for made, asked in [
-        (PROVEN, PLAIN),
-        (PLAIN, PROVEN),
-    ]:
+    for made, asked in [(PROVEN, PLAIN), (PLAIN, PROVEN)]:
         assert refusal_of(offered(made), asked) == ("misplaced", "the ticket: it is under another policy"), made

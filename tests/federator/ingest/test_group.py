@@ -26,10 +26,6 @@ def test_its_name_follows_from_the_private_key():
 
 def test_a_derived_secret_is_of_its_purpose():
     """So one that is exposed exposes no other."""
-    for purpose in [
-        "",
-        "one",
-        "another",
-    ]:
+    for purpose in ["", "one", "another"]:
         key = SigningKey.generate()
         assert len({key.derive(each) for each in (purpose, "one more", "and one more")}) == 3, purpose

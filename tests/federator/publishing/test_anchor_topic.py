@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from support.federator_by_hand import announced, round_on
 from support.waiting import PATIENCE_S
 
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
@@ -11,7 +12,6 @@ from foltr.core.protocol.evaluations import EvaluationRequest
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.core.protocol.signing import EpochSequence, SigningKey, epoch_and_number
 from foltr.core.protocol.topics import Topics
-from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import Manifest
 from foltr.federator.publishing.announcements import Announcer
 
@@ -39,24 +39,11 @@ class Link:
 
 
 def model(version: int, d: int = 2) -> ModelAnnouncement:
-    return ModelAnnouncement(
-        federation="mail", version=version, ranker=LinearRankerSpec(n_features=d), weights=bytes(4 * d)
-    )
+    return announced(version, [0.0] * d)
 
 
 def opened(number: int) -> RoundAnnouncement:
-    return RoundAnnouncement(
-        federation="mail",
-        round=number,
-        open=True,
-        last=False,
-        base_version=number,
-        base_hash=bytes(16),
-        withdraws_below=0,
-        opened_at=0.0,
-        closes_at=60.0,
-        training=PdgdTraining(),
-    )
+    return round_on(number, number, closes_at=60.0)
 
 
 @pytest.fixture

@@ -94,13 +94,7 @@ def test_an_answer_to_something_else_changes_nothing():
 
 def test_an_answer_that_lacks_what_it_has_to_say_of_proofs_is_none():
     """Two numbers for each ticket that is not taken out, each below p; else the page waits on."""
-    for proofs in [
-        b"",
-        bytes(15),
-        bytes(24),
-        bytes(40),
-        bytes(24) + MODULUS.to_bytes(8, "little"),
-    ]:
+    for proofs in [b"", bytes(15), bytes(24), bytes(40), bytes(24) + MODULUS.to_bytes(8, "little")]:
         session = HelperSession("north", cohort(0, 1, 2), dim=3, form=PageForm(n_tickets=256, n_answer=2))
         answer = page_answer(session, refused=(1,), proofs=proofs)
         assert session.page_of(answer) is not None, proofs

@@ -19,14 +19,7 @@ def failed(n_rounds, reason=AbandonReason.SUM_IMPLAUSIBLE):
 
 def test_the_pause_doubles_up_to_a_day():
     """A minute after the first; where devices were too few six hours at most, or it would be at the same hour again."""
-    for n_rounds, pause_s in [
-        (1, 60),
-        (2, 120),
-        (3, 240),
-        (11, 61_440),
-        (12, 86_400),
-        (16, 86_400),
-    ]:
+    for n_rounds, pause_s in [(1, 60), (2, 120), (3, 240), (11, 61_440), (12, 86_400), (16, 86_400)]:
         for reason in PAUSING:
             most_s = 21_600 if reason is AbandonReason.TOO_FEW_CLIENTS else 86_400
             assert held_until(failed(n_rounds, reason), now=1000.0) == 1000.0 + min(pause_s, most_s), n_rounds
@@ -39,14 +32,7 @@ def test_a_clock_that_was_set_back_holds_back_no_longer():
 
 def test_devices_hear_of_a_round_while_half_of_its_time_is_left():
     """Of one from 1000 to 1100; where a pause ends later than it does, of one of those after it."""
-    for until, heard_at in [
-        (0, 0),
-        (1050, 1050),
-        (1051, 1100),
-        (1099, 1100),
-        (1100, 1100),
-        (1500, 1500),
-    ]:
+    for until, heard_at in [(0, 0), (1050, 1050), (1051, 1100), (1099, 1100), (1100, 1100), (1500, 1500)]:
         assert released_at(until, closes_at=1100.0, max_time_s=100.0) == heard_at, until
 
 

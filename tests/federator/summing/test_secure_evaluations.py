@@ -82,18 +82,13 @@ async def test_votes_and_evaluations_do_not_mix(secure) -> None:
     assert [await shown(rounds, number) for number in (1, 2)] == [(5, 0.0, 0.0, 0.0), (5, 1.0, 1.0, 1.0)]
 
 
-async def test_who_says_nothing_is_one_whose_lists_were_not_clicked(secure) -> None:
-    """Nobody can tell the two apart, so both count."""
+@pytest.mark.parametrize(("n_clicked", "mean"), [(2, 0.4), (0, 0.0)])
+async def test_who_says_nothing_is_one_whose_lists_were_not_clicked(secure, n_clicked, mean) -> None:
+    """Nobody can tell the two apart, so both count; without any clicks means are nothing and the noise."""
     rounds = await started(secure)
-    await play(rounds, [(1.0,) * 3, (1.0,) * 3, None, None, None])
-    assert await shown(rounds, 1) == (5, 0.4, 0.4, 0.4)
-
-
-async def test_no_clicks_at_all_are_a_round_like_any_other(secure) -> None:
-    """Its means are nothing and the noise, which may be below."""
-    rounds = await started(secure)
-    assert (await play(rounds, [(0.0,) * 3] * 5)).state is RoundState.COMPLETED
-    assert await shown(rounds, 1) == (5, 0.0, 0.0, 0.0)
+    earned = [(1.0,) * 3] * n_clicked + [(0.0,) * 3, None, None, None, None]
+    assert (await play(rounds, earned[:5])).state is RoundState.COMPLETED
+    assert await shown(rounds, 1) == (5, mean, mean, mean)
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,7 @@ def test_kept_is_relative_to_the_honest_run_of_the_same_seed():
 def test_the_best_rule_is_compared_by_seed_and_once_more_without_its_luck():
     """Krum is best on the mean, by its second seed; the other seed would have chosen the median each time."""
     table = kept(
-        made(
-            honest(0.5, 0.5),
-            runs("krum", [0.2, 0.5]),
-            runs("median", [0.4, 0.25]),
-            runs("adaptive", [0.4, 0.4]),
-        )
+        made(honest(0.5, 0.5), runs("krum", [0.2, 0.5]), runs("median", [0.4, 0.25]), runs("adaptive", [0.4, 0.4]))
     )
     found = comparisons(table)[0]
     assert (found.place, found.rule) == (PLACE, "krum")

@@ -14,13 +14,7 @@ from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.version import __version__
 from foltr_research.simulation.config import GENERATED_DATA, SimulationConfig
 from foltr_research.simulation.fingerprints import data_fingerprint, program_fingerprint
-from foltr_research.simulation.sweeps.sweep import (
-    check_sweep,
-    config_digest,
-    grid,
-    run_config,
-    run_sweep,
-)
+from foltr_research.simulation.sweeps.sweep import check_sweep, config_digest, grid, run_config, run_sweep
 
 BASE = SimulationConfig(clients=3, interactions=2, rounds=2)
 
@@ -184,8 +178,7 @@ def test_backends_that_are_not_there(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("backend", "package", "extra", "scheme"),
-    [("dask", "distributed", "sweeps", "tcp://"), ("ray", "ray", "ray", "")],
+    ("backend", "package", "extra", "scheme"), [("dask", "distributed", "sweeps", "tcp://"), ("ray", "ray", "ray", "")]
 )
 def test_a_scheduler_that_does_not_answer(unused_tcp_port, backend, package, extra, scheme):
     """Told in one line after a bounded wait: Ray by itself tries for minutes."""
