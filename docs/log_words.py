@@ -82,6 +82,7 @@ NEEDS_YOU = {
     "round_declined": "The device skips rounds: see cause.",
     "round_held_back": "Secure rounds failed, so the next waits: `foltr rounds why`.",
     "rounds_stalled": "No round opened for 15 s: see hint.",
+    "secret_readable_by_others": "A secret on a read-only mount: mount it with mode 0400.",
     "self_check_failed": "A bug: report the traceback. The federator goes on without findings.",
     "session_taken_over": "Two processes use one identity: enrol another name.",
     "signatures_disabled": "Anybody may take part: only for trials.",
