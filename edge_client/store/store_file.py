@@ -220,12 +220,17 @@ class StoreFile:
     # --- transactions ---------------------------------------------------------------------------------------
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Cursor]:
-        """Run a transaction. On failure it changes nothing and raises DataError with the cause (e.g. a full disk)."""
+    def transaction(self, *, is_synced: bool = True) -> Iterator[sqlite3.Cursor]:
+        """Run a transaction. On failure it changes nothing and raises DataError with the cause (e.g. a full disk).
+
+        Args:
+            is_synced: False does not wait for the disk: it outlives this process, perhaps not a power failure.
+        """
         with self.lock:
             self.check_open()
             cursor = self._db.cursor()
             try:
+                cursor.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
                 cursor.execute("BEGIN IMMEDIATE")
                 try:
                     if self._unsaved:
