@@ -35,7 +35,7 @@ from foltr.edge_client.agent import Agent
 from foltr.edge_client.background import BackgroundDevice
 from foltr.edge_client.blockers import Blocker
 from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.device import Device
+from foltr.edge_client.device import SERP_LENGTH, Device
 from foltr.edge_client.device_state import DeviceState, Settled, state_of
 from foltr.edge_client.events import Observer
 from foltr.edge_client.features import Features
@@ -227,7 +227,8 @@ class SearchRanker(Device):
             DataError: as `EdgeClient.rank`, or the number of features is not ``n_features``.
         """
         features = self._checked_width(features)
-        k = self.serp_length if k is None else k
+        if k is None:
+            k = self.serp_length if self._shared.is_here else SERP_LENGTH
         asked, agent, is_over = checked_exploration(exploration), self.agent, self._shared.is_away
         with plain_functions():
             if agent is not None and not is_over:

@@ -4,6 +4,8 @@ Messages are pickled: only processes of the same user are heard, and these could
 """
 
 import contextlib
+import copyreg
+import io
 import os
 import pickle
 import select
@@ -13,12 +15,22 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 _LONGEST_PATH: Final = 107
 _LENGTH: Final = struct.Struct(">Q")
 # Held while a socket is made and noted, so that no fork copies one that `_close_copies` does not know.
 _making = threading.Lock()
+
+
+def _read_only(content: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(content)
+
+
+class _Pickler(pickle.Pickler):
+    # Gates and reports have some, which Python does not pickle.
+    dispatch_table = copyreg.dispatch_table | {MappingProxyType: lambda proxy: (_read_only, (dict(proxy),))}
 
 
 class LocalConnection:
@@ -30,9 +42,13 @@ class LocalConnection:
 
     def send(self, message: object, timeout_s: float | None = None) -> None:
         """Send an object. Raises OSError: the other process is gone, or does not take it within ``timeout_s``."""
-        content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        content = io.BytesIO(bytes(_LENGTH.size))
+        content.seek(_LENGTH.size)
+        _Pickler(content, pickle.HIGHEST_PROTOCOL).dump(message)
+        framed = content.getbuffer()
+        _LENGTH.pack_into(framed, 0, len(framed) - _LENGTH.size)
         self._socket.settimeout(timeout_s)
-        self._socket.sendall(_LENGTH.pack(len(content)) + content)
+        self._socket.sendall(framed)
 
     def receive(self, timeout_s: float | None = None) -> Any:
         """Wait for an object. Raises OSError: the other process is gone, or sends nothing within ``timeout_s``."""
