@@ -93,7 +93,7 @@ def read_json_file(path: str | Path, kind: FileKind) -> Any:
 def read_private_file(path: str | Path, kind: FileKind) -> str:
     """Read the text of a secret, in one look at it; OSError as `read_text_file`.
 
-    On a read-only mount, where nobody can change its mode (secrets of Docker and Kubernetes), that is only logged.
+    On a read-only mount its mode cannot be changed (secrets of Docker and Kubernetes), so that is only logged.
 
     Raises:
         ReadableByOthersError: others than its owner can read it.

@@ -115,7 +115,7 @@ class LocalListener:
             return None
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Refuse further connections."""
         with contextlib.suppress(OSError):
             Path(self._path).unlink()
         with contextlib.suppress(OSError):

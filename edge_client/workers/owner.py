@@ -37,11 +37,11 @@ class Owner:
                     watcher.send(enrolment, _SEND_S)
 
     def stop_listening(self) -> None:
-        """Take no more connections."""
+        """Refuse further connections."""
         self._listener.close()
 
     def close(self) -> None:
-        """Take no more connections, and end those that there are."""
+        """End all connections, and refuse further ones."""
         self._listener.close()
         with self._lock:
             for connection in self._connections:
@@ -61,7 +61,7 @@ class Owner:
                 if not isinstance(message, Greeting):
                     _send(connection, answer)
                     continue
-                with self._lock:  # it has this answer before it is told of anything newer
+                with self._lock:  # it gets this answer before anything newer
                     connection.send(answer, _SEND_S)
                     self._watchers.append(connection)
         except OSError:

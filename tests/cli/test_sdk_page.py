@@ -98,30 +98,9 @@ def test_fastapi(folder):
     assert n_recorded(folder / "clicks.sqlite") == 1
 
 
-def test_a_desktop_application(folder):
-    """Off, it records nothing and shows the order given; "forget me" deletes what is there."""
-    import numpy as np
-
-    search = runpy.run_path(written(folder, "desktop"))["LearningSearch"]("clicks.sqlite")
-    features = np.random.default_rng(1).random((5, 2))
-    serp, order = search.order(features)
-    assert sorted(order) == [0, 1, 2, 3, 4]
-    search.opened(serp, [1])
-    search.learns = False
-    serp, order = search.order(features)
-    assert order == [0, 1, 2, 3, 4]
-    search.opened(serp, [1])
-    assert search.status().endswith("clicks are kept in the store; 1 searches wait to be learned from")
-    said = []
-    search.forget(said.append).join()
-    assert said == ["forgotten"]
-    assert "; 0 searches" in search.status()
-    search.close()
-
-
 def test_every_snippet_is_run():
     """Those above, and no others."""
-    assert NAMED.keys() == {"flask_app", "fastapi_app", "desktop"}
+    assert NAMED.keys() == {"flask_app", "fastapi_app"}
     assert len(SNIPPETS) == 4 + len(NAMED)
 
 

@@ -1,4 +1,4 @@
-"""Several processes share a device: each ranks and records, whoever of them owns the store, lives or dies."""
+"""Several processes share a device: each ranks and records, and takes over when the owner dies."""
 
 import contextlib
 import json
@@ -272,7 +272,7 @@ def test_a_store_that_is_not_shared_is_refused(path, monkeypatch):
 
 
 def test_what_the_owner_raises_is_raised_in_every_process(start, path):
-    """As in a single process; a mistake in a call is one where it was made."""
+    """As in a single process; a mistake in a call is raised at once."""
     start()
     with SearchRanker(store=path) as ranker:
         serp = ranker.rank(DOCUMENTS)
