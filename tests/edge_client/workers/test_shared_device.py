@@ -1,5 +1,6 @@
 """Several processes share a device: each ranks and records, and takes over when the owner dies."""
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -11,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.federator_by_hand import N_FEATURES, model
-from support.waiting import PATIENCE_S, wait_until
+from support.federator_by_hand import N_FEATURES, Federator, model
+from support.waiting import PATIENCE_S, until, wait_until
 
 from foltr import Privacy, SearchRanker
 from foltr.core.errors import DataError, SettingsError, UnavailableError, UsageError
@@ -20,6 +21,7 @@ from foltr.core.file_locks import StoreInUseError
 from foltr.core.learning.gate import Source
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
 from foltr.core.protocol.codec import encode
+from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.edge_client.store.store import DeviceStore
 
@@ -191,6 +193,29 @@ def test_another_process_takes_over_without_being_asked(start, path, credentials
         assert worker("model_version") == "3"
         assert worker("record_clicks", serp_id, [2]) == "None"
         assert worker("n_waiting") == "1"
+
+
+async def test_clicks_of_all_processes_are_in_one_update_and_count_once(mqtt_broker, start, tmp_path):
+    """The owner is killed while its update waits for a receipt: its successor sends the same one."""
+    file = tmp_path / "device-7.json"
+    access = BrokerAccess(broker_url=mqtt_broker)
+    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        await federator.announce(1, min_interactions=2)
+        first, second = await asyncio.to_thread(start, file), await asyncio.to_thread(start, file)
+        for worker in (first, second):
+            serp_id = (await asyncio.to_thread(worker, "rank"))["serp_id"]
+            await asyncio.to_thread(worker, "record_clicks", serp_id, [1])
+        update = await federator.update()
+        assert update.n_interactions == 2
+        await asyncio.to_thread(first.kill)
+        again = await federator.update()
+        while again.update_id == update.update_id and not await asyncio.to_thread(second, "owns"):
+            again = await federator.update()
+        assert (again.update_id, again.n_interactions) == (update.update_id, 2)
+        await federator.receipt(again, ReceiptCode.ACCEPTED)
+        await until(lambda: asyncio.to_thread(lambda: second("n_waiting") == "0"))
+        assert "accepted" in await asyncio.to_thread(second, "receipts")
 
 
 def test_credentials_given_to_one_process_are_all_processes(start, credentials):
