@@ -79,6 +79,7 @@ class SharedDevice:
         self._idle: list[LocalConnection] = []
         self._unsent: deque[Serp] = deque(maxlen=_MOST_LISTS)
         self._lost_at = time.monotonic()
+        self._has_asked = False
 
     def join(self) -> None:
         """Own the store, or reach the process that does.
@@ -254,12 +255,12 @@ class SharedDevice:
             connection.close()
             return answer.kind(answer.text)
         with self._state:
-            self._enrolment, self._watched = answer, connection
+            self._enrolment, self._watched, self._has_asked = answer, connection, True
             self._state.notify_all()
         return None
 
     def _own(self, device: BackgroundDevice) -> None:
-        self._device = device
+        self._device, device.store.recent.is_shared = device, self._has_asked
         for serp in self._unsent:
             device.store.recent.remember(serp)
         self._unsent.clear()
