@@ -14,6 +14,10 @@ from foltr.core.errors import DataError
 _POLL_S = 0.05
 
 
+class StoreInUseError(DataError):
+    """Another process has the store open."""
+
+
 def lock_store(path: Path, kind: str, alone: str) -> int:
     """Lock a store for this process, in a file beside it with the process's id; close the returned lock to end it.
 
@@ -22,7 +26,8 @@ def lock_store(path: Path, kind: str, alone: str) -> int:
         alone: why only one process may use it, and what to do.
 
     Raises:
-        DataError: another process has it, or the lock's file cannot be written.
+        StoreInUseError: another process has it.
+        DataError: the lock's file cannot be written.
     """
     if not path.name:
         raise DataError(f"{kind} {path}: it is a folder. Name a writable file with --store")
@@ -39,7 +44,7 @@ def lock_store(path: Path, kind: str, alone: str) -> int:
         holder = os.read(descriptor, 32).decode(errors="replace").strip()
         os.close(descriptor)
         who = f"the process {holder}" if holder.isdecimal() else "another process"
-        raise DataError(f"{kind} {path}: {who} has it open. {alone}") from error
+        raise StoreInUseError(f"{kind} {path}: {who} has it open. {alone}") from error
     except OSError as error:
         os.close(descriptor)
         raise DataError(f"{kind} {path}: {lock}: {error.strerror}. Free space on its disk") from error

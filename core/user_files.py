@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from foltr.core.errors import SettingsError
+from foltr.core.logs import get_logger
+
+log = get_logger(__name__)
 
 _MIB: Final = 2**20
 _SILENCE_S: Final = 60.0
@@ -90,12 +93,16 @@ def read_json_file(path: str | Path, kind: FileKind) -> Any:
 def read_private_file(path: str | Path, kind: FileKind) -> str:
     """Read the text of a secret, in one look at it; OSError as `read_text_file`.
 
+    On a read-only mount its mode cannot be changed (secrets of Docker and Kubernetes), so that is only logged.
+
     Raises:
         ReadableByOthersError: others than its owner can read it.
     """
     with open_file(path) as file:
         if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-            raise ReadableByOthersError(errno.EPERM, f"can be read by others; run: chmod 600 {path}", str(path))
+            if not os.fstatvfs(file.fileno()).f_flag & os.ST_RDONLY:
+                raise ReadableByOthersError(errno.EPERM, f"can be read by others; run: chmod 600 {path}", str(path))
+            log.warning("secret_readable_by_others", path=str(path), hint="mount it with mode 0400")
         return _decoded(_read(file, path, kind), path)
 
 

@@ -4,7 +4,6 @@ It has no reference to the ranker, so that a dropped ranker can be collected.
 """
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -26,7 +25,7 @@ _CLOSE_S = 10.0
 
 
 class BackgroundDevice:
-    """One device of one process. Any thread may call every method.
+    """One device in the process that has its store. Any thread may call every method.
 
     Attributes:
         agent: None until it is a client of a federation.
@@ -38,7 +37,7 @@ class BackgroundDevice:
         store.recent.schedule = _later
         self.agent: Agent | None = None
         self.life = threading.RLock()
-        self._pid, self._is_closed = os.getpid(), False
+        self._is_closed = False
         self._client: EdgeClient | None = None
         self._thread: LoopThread | None = None
 
@@ -66,8 +65,6 @@ class BackgroundDevice:
 
     def close(self) -> None:
         """Say goodbye, and close the store. The next start sends what is left."""
-        if self.is_forked:
-            return  # first: when the process was forked, a thread that does not exist here may have held a lock
         with self.life:
             if self._is_closed:
                 return
@@ -83,18 +80,8 @@ class BackgroundDevice:
         finally:
             self.store.close()
 
-    @property
-    def is_forked(self) -> bool:
-        """Whether this process was forked from the one that made the device, whose thread and store are not here."""
-        return os.getpid() != self._pid
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it can no longer record or send."""
-        return self._is_closed or self.is_forked
-
     def check_open(self) -> None:
-        """Raise UsageError if it is over."""
+        """Raise UsageError if it is closed."""
         if self._is_closed:
             raise UsageError("it is closed: construct another one on the same store")
         self.store.check_open()

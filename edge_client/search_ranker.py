@@ -4,15 +4,16 @@
     serp = ranker.rank(features)
     ranker.record_clicks(serp, [0, 3])
 
-Any thread may call it, and many at once. It is the same device as `foltr.edge_client.client.EdgeClient`, with a
-separate thread for the network and for learning. Without credentials it only stores the clicks.
+Any thread may call it, and many at once; so may several processes with the same store, such as the workers of a web
+server (`foltr.edge_client.workers`). It is the same device as `foltr.edge_client.client.EdgeClient`, with a separate
+thread for the network and for learning. Without credentials it only stores the clicks.
 
 Callers wait for the store, never for the network or for learning. Ranking takes a snapshot of the working model and no
 lock. Plain functions compute everything, as on a device without numba: nobody waits for machine code.
 """
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -29,11 +30,12 @@ from foltr.core.numerics.compiled import plain_functions
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.explorations import Exploration, NoExploration
 from foltr.core.protocol.schemas import FeatureSchema
+from foltr.core.version import __version__
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.background import BackgroundDevice
 from foltr.edge_client.blockers import Blocker
 from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.device import Device
+from foltr.edge_client.device import SERP_LENGTH, Device
 from foltr.edge_client.device_state import DeviceState, Settled, state_of
 from foltr.edge_client.events import Observer
 from foltr.edge_client.features import Features
@@ -55,28 +57,32 @@ from foltr.edge_client.serps import as_features, clicks_on, make_serp, read_cand
 from foltr.edge_client.store.gate_rows import write_gate
 from foltr.edge_client.store.recent_lists import RecentList
 from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.workers.requests import Enrolment
+from foltr.edge_client.workers.shared_device import SharedDevice, runs_in_owner
 
 STORE = "foltr-search.sqlite"
 
 
+@runs_in_owner
 class SearchRanker(Device):
-    """Ranks search results on one device, and learns with a federation; for every thread of one process.
+    """Ranks search results on one device, and learns with a federation; for all threads and processes on one machine.
 
     Close it, or use it in a ``with``; a process that ends without either closes it too.
 
     Args:
         credentials: what ``foltr device enrol`` wrote for this device, or its path. None: clicks wait for `enrol`.
-        store: the device's SQLite file, for one process. ``":memory:"`` keeps nothing.
+        store: the device's SQLite file. Processes with the same arguments share it. ``":memory:"`` keeps nothing.
         n_features: how many columns the features have; others are refused at once.
         schema: of the features, or its JSON file (docs/features.md). None: features are scaled already.
         ranking: how lists are made.
         privacy: what is kept and reported of the user's clicks.
-        on_event: called with each event (`foltr.edge_client.events`) by the ranker's thread; errors go to the log.
+        on_event: called with each event (`foltr.edge_client.events`) by the ranker's thread, in one of its processes;
+            errors go to the log.
         experiment: for experiments and tests.
 
     Raises:
         SettingsError: an argument or the credentials are wrong, or the store is another client's.
-        DataError: the store cannot be opened, e.g. because another process has it.
+        DataError: the store cannot be opened, e.g. because an `EdgeClient` has it.
     """
 
     def __init__(
@@ -105,26 +111,28 @@ class SearchRanker(Device):
         )
         self._exploration, self._rng = checked_exploration(ranking.exploration), np.random.default_rng(experiment.seed)
         self._features = Features(self._schema, None)
-        # Before the store is opened, so that a bad argument leaves nothing locked.
-        client = None if credentials is None else self._client_of(credentials)
-        opened = DeviceStore(
+        given: object = store
+        if isinstance(given, str | Path) and str(given) != ":memory:":
+            store = Path(given).absolute()  # it may be opened later, when another process has ended
+        opened = partial(
+            _opened,
             store,
-            client_id=None,
-            federation=None,
-            max_interactions=privacy.max_interactions,
-            max_kept=privacy.keep_interactions,
-            max_recent=privacy.recent_lists,
+            self._client_of,
+            privacy,
+            self._features,
+            self._n_features,
         )
-        opened.schema_hash, opened.recent.n_features = self._features.hash, self._n_features
-        self._device = BackgroundDevice(opened)
+        terms = {
+            "software": __version__,
+            "n_features": str(self._n_features),
+            "schema": "None" if self._features.hash is None else self._features.hash.hex(),
+            "ranking": repr(ranking),
+            "privacy": repr(privacy),
+        }
+        self._shared = SharedDevice(store, terms, _absolute(credentials), opened, self)
         # If nobody closes it, at the end of the process.
-        self._close = weakref.finalize(self, self._device.close)
-        if client is not None:
-            try:
-                self._device.start(client, ())
-            except BaseException:
-                self.close()
-                raise
+        self._close = weakref.finalize(self, self._shared.close)
+        self._shared.join()
 
     def enrol(self, credentials: str | Path | Credentials) -> None:
         """Take part in a federation from here on. What was recorded before belongs to this client, and is learned.
@@ -134,7 +142,28 @@ class SearchRanker(Device):
             UsageError: it is enrolled already, or closed.
         """
         checked_type("credentials", credentials, Credentials, str, Path)
-        self._device.start(self._client_of(credentials), self._features.remarks)
+        self._enrol(_absolute(credentials))
+
+    def _enrol(self, enrolment: Enrolment) -> None:
+        self._shared.check_open()
+        client = self._client_of(enrolment)
+        self._shared.enrol(enrolment, lambda: self._shared.device.start(client, self._features.remarks))
+
+    def _enrol_as(self, enrolment: Enrolment) -> None:
+        """Be enrolled as another process of this store is."""
+        agent, client = self.agent, self._client_of(enrolment)
+        if agent is None:
+            self._enrol(enrolment)
+        elif (agent.federation, agent.client_id) != (client.federation, client.client_id):
+            raise SettingsError(
+                f"credentials: of {client.client_id}, but the store is used by {agent.client_id} of "
+                f"{agent.federation!r}; one store per client"
+            )
+
+    def _remember(self, serps: list[Serp]) -> None:
+        """Keep lists that another process made while it could not ask."""
+        for serp in serps:
+            self.store.recent.remember(serp)
 
     def close(self) -> None:
         """Say goodbye and close the store, within 10 s. The next start sends what is left.
@@ -151,11 +180,11 @@ class SearchRanker(Device):
 
     @property
     def agent(self) -> Agent | None:
-        return self._device.agent
+        return self._shared.agent
 
     @property
     def store(self) -> DeviceStore:
-        return self._device.store
+        return self._shared.device.store
 
     @property
     def client_id(self) -> str | None:
@@ -165,8 +194,8 @@ class SearchRanker(Device):
     @property
     def state(self) -> DeviceState:
         """As `Device.state`, also before it is enrolled and once it is closed."""
-        if self._device.is_over:
-            return DeviceState("closed")
+        if self._shared.is_away:
+            return DeviceState("closed" if self._shared.is_closed else "without the process that owns the store")
         if self.agent is None:
             return DeviceState("not enrolled", remarks=("clicks are kept in the store", *self._features.remarks))
         return state_of(self.agent, self.agent.blocker, self._n_features)
@@ -174,12 +203,12 @@ class SearchRanker(Device):
     @property
     def blocker(self) -> Blocker | None:
         """As `EdgeClient.blocker`; None also before it is enrolled, and once it is closed."""
-        return None if self._device.is_over else super().blocker
+        return None if self._shared.is_away else super().blocker
 
     @property
     def next_visit_at(self) -> datetime | None:
         """As `EdgeClient.next_visit_at`; None also once it is closed."""
-        return None if self._device.is_over else super().next_visit_at
+        return None if self._shared.is_away else super().next_visit_at
 
     def rank(
         self,
@@ -189,17 +218,18 @@ class SearchRanker(Device):
         base: npt.ArrayLike | None = None,
         exploration: Exploration | str | None = None,
     ) -> Serp:
-        """Rank candidate documents; see `EdgeClient.rank`. It never waits.
+        """Rank candidate documents; see `EdgeClient.rank`. It never waits for the network.
 
         Before it is enrolled lists are drawn around the application's order, to be learned from later. After `close`,
-        and in a process that was forked from this one, they have that order.
+        and while the process that owns the store does not answer, they have that order.
 
         Raises:
             DataError: as `EdgeClient.rank`, or the number of features is not ``n_features``.
         """
         features = self._checked_width(features)
-        k = self.serp_length if k is None else k
-        asked, agent, is_over = checked_exploration(exploration), self.agent, self._device.is_over
+        if k is None:
+            k = self.serp_length if self._shared.is_here else SERP_LENGTH
+        asked, agent, is_over = checked_exploration(exploration), self.agent, self._shared.is_away
         with plain_functions():
             if agent is not None and not is_over:
                 return agent.rank(features, k, base, asked)
@@ -209,6 +239,8 @@ class SearchRanker(Device):
             serp = make_serp(candidates, k, None, self._rng, exploration=chosen)
         if not is_over:
             self.store.recent.remember(serp)
+        else:
+            self._shared.keep(serp)
         return serp
 
     def record_clicks(self, serp: Serp | str, clicked: Iterable[int]) -> None:
@@ -219,9 +251,10 @@ class SearchRanker(Device):
 
         Raises:
             DataError: as `EdgeClient.record_clicks`, or the disk is full.
-            UsageError: it is closed, or this process was forked from the one that made it.
+            UsageError: it is closed.
+            UnavailableError: the process that owns the store does not answer. To try again does no harm.
         """
-        self._device.check_open()
+        self._shared.check_open()
         agent = self.agent
         if agent is None:
             agent = self._record_alone(serp, clicked)
@@ -231,7 +264,7 @@ class SearchRanker(Device):
 
     def _record_alone(self, serp: Serp | str, clicked: Iterable[int]) -> Agent | None:
         """Record clicks without a client; if it has become one meanwhile, return the agent that should do it."""
-        with self._device.life:  # otherwise this could write a gate that the agent has already read
+        with self._shared.device.life:  # otherwise this could write a gate that the agent has already read
             if self.agent is None:
                 shown = self.store.recent.find(serp)
                 clicks = with_those_before(shown, clicks_on(shown.serp, clicked))
@@ -254,13 +287,13 @@ class SearchRanker(Device):
     @property
     def gate(self) -> Gate:
         """As `EdgeClient.gate`; before it is enrolled it covers only the application's lists."""
-        if self.agent is not None or not self._gated or self._device.is_over:
+        if self.agent is not None or not self._gated or self._shared.is_away:
             return super().gate
         return self.store.gate()
 
     def report(self) -> Report:
         """Return as `Device.report` does. Raises UsageError if it is closed."""
-        self._device.check_open()
+        self._shared.check_open()
         return super().report()
 
     def _checked_width(self, features: Rows) -> Rows:
@@ -281,15 +314,15 @@ class SearchRanker(Device):
         Raises:
             UsageError: it is not enrolled, or closed, or this is an observer.
         """
-        self._device.call(lambda client: client.wait_connected(timeout_s))
+        self._shared.device.call(lambda client: client.wait_connected(timeout_s))
 
     def wait_settled(self, timeout_s: float = 60.0) -> Settled:
         """Wait for receipts as `EdgeClient.wait_settled` does. Raises UsageError as `wait_connected` does."""
-        return self._device.call(lambda client: client.wait_settled(timeout_s))
+        return self._shared.device.call(lambda client: client.wait_settled(timeout_s))
 
     def leave(self, timeout_s: float = 10.0) -> bool:
         """Leave the federation as `EdgeClient.leave` does. Raises UsageError as `wait_connected` does."""
-        return self._device.call(lambda client: client.leave(timeout_s))
+        return self._shared.device.call(lambda client: client.leave(timeout_s))
 
     def forget_me(self, timeout_s: float = 60.0) -> ForgetResult:
         """Ask for this client's erasure as `EdgeClient.forget_me` does.
@@ -301,10 +334,45 @@ class SearchRanker(Device):
             UsageError: it is closed, or called by an observer, or it lacks the credentials of its store's client.
         """
         if self.agent is not None or self.store.owner is not None:
-            return self._device.call(lambda client: client.forget_me(timeout_s))
-        self._device.check_open()
+            return self._shared.device.call(lambda client: client.forget_me(timeout_s))
+        self._shared.check_open()
         self.store.forget()
         return ForgetResult(ForgetState.FORGOTTEN)
+
+
+def _opened(
+    store: str | Path,
+    client_of: Callable[[Enrolment], EdgeClient],
+    privacy: Privacy,
+    features: Features,
+    n_features: int | None,
+    enrolment: Enrolment,
+) -> BackgroundDevice:
+    """Open the store, and become a client if there are credentials."""
+    # Before the store is opened, so that a bad argument leaves nothing locked.
+    client = None if enrolment is None else client_of(enrolment)
+    opened = DeviceStore(
+        store,
+        client_id=None,
+        federation=None,
+        max_interactions=privacy.max_interactions,
+        max_kept=privacy.keep_interactions,
+        max_recent=privacy.recent_lists,
+    )
+    opened.schema_hash, opened.recent.n_features = features.hash, n_features
+    device = BackgroundDevice(opened)
+    if client is not None:
+        try:
+            device.start(client, features.remarks)
+        except BaseException:
+            device.close()
+            raise
+    return device
+
+
+def _absolute(credentials: str | Path | Credentials | None) -> Enrolment:
+    """Return credentials as other processes can read them, too."""
+    return Path(credentials).absolute() if isinstance(credentials, str | Path) else credentials
 
 
 def _checked_n_features(n_features: int | None, schema: FeatureSchema | None) -> int | None:

@@ -1,9 +1,10 @@
 """A device keeps the lists that it has shown lately, so that their clicks can be recorded by id, also after a restart.
 
-A list is written within about a second after it was shown, not at once: ranking waits for no disk. A list that nobody
-has clicked on is kept for a day, and only if it is one of the newest. Once recorded, a list is an interaction
-(`foltr.edge_client.store.store`), which no bound of this table removes; the row here has its clicks, so that a
-repetition is recognised and later clicks are added.
+A list is written within about a second after it was shown, not at once: ranking waits for no disk. If several processes
+share the store, it is in the file before it is shown: a click may come to another process when this one was killed. A
+list that nobody has clicked on is kept for a day, and only if it is one of the newest. Once recorded, a list is an
+interaction (`foltr.edge_client.store.store`), which no bound of this table removes; the row here has its clicks, so
+that a repetition is recognised and later clicks are added.
 """
 
 import sqlite3
@@ -42,7 +43,7 @@ class StoreOfLists(Protocol):
     def rows(self, query: str, parameters: tuple[int | str | bytes, ...] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
 
-    def transaction(self) -> AbstractContextManager[sqlite3.Cursor]:
+    def transaction(self, *, is_synced: bool = True) -> AbstractContextManager[sqlite3.Cursor]:
         """Run a transaction."""
 
 
@@ -74,6 +75,7 @@ class RecentLists:
     Attributes:
         schedule: has new lists saved; None: with `save`, at the latest when the store is closed.
         n_features: of the application's lists; None if it did not say.
+        is_shared: other processes show and record lists, too.
     """
 
     def __init__(self, store: StoreOfLists, most: int) -> None:
@@ -81,6 +83,7 @@ class RecentLists:
         self._most = most
         self.schedule: Schedule | None = None
         self.n_features: int | None = None
+        self.is_shared = False
         self._lock = threading.Lock()
         self._unsaved: OrderedDict[str, tuple[Serp, float]] = OrderedDict()
         # Made here and not recorded yet: an application may hold such a list for longer than it is kept here.
@@ -88,7 +91,7 @@ class RecentLists:
         self._is_scheduled = False
 
     def remember(self, serp: Serp) -> None:
-        """Keep a list that is about to be shown; it is saved soon."""
+        """Keep a list that is about to be shown; it is saved soon, or at once if the store is shared."""
         with self._lock:
             self._fresh.add(serp)
             self._unsaved[serp.serp_id] = serp, time.time()
@@ -98,6 +101,8 @@ class RecentLists:
             self._is_scheduled |= is_due
         if is_due and self.schedule is not None:
             self.schedule(self.save)
+        if self.is_shared:
+            self._write(is_synced=False)
 
     def find(self, shown: Serp | str) -> RecentList:
         """Return a list, given as it was made or by its id.
@@ -128,17 +133,20 @@ class RecentLists:
         """Save what was not saved yet, and delete what is too old. A full disk is logged: clicks come first."""
         with self._lock:
             is_any, self._is_scheduled = bool(self._unsaved), False
-        if not is_any:
-            return
+        if is_any or self.is_shared:
+            self._write(is_synced=True)
+
+    def _write(self, *, is_synced: bool) -> None:
         saved: list[tuple[Serp, float]] = []
         try:
-            with self._store.transaction() as cursor:
+            with self._store.transaction(is_synced=is_synced) as cursor:
                 # Only now: the client may have been forgotten since, which deletes what was saved until then.
                 with self._lock:
                     saved = [] if self._store.forgotten else list(self._unsaved.values())
                 for serp, shown_at in saved:
                     cursor.execute(_INSERT.format("OR IGNORE"), _values(serp, shown_at, self._store.schema_hash))
-                _trim(cursor, self._most, time.time() - _KEPT_S)
+                # By age only once in a while: it reads all of them.
+                _trim(cursor, self._most, time.time() - _KEPT_S if is_synced else None)
         except DataError as error:
             log.warning("lists_not_saved", n=len(saved), cause=str(error))
             return

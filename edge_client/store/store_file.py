@@ -19,6 +19,7 @@ from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import quote
 
 from foltr.core.errors import DataError, SettingsError, UsageError
 from foltr.core.failpoints import Failpoint, failpoint
@@ -99,7 +100,13 @@ class StoreFile:
             self._release_lock = weakref.finalize(self, _release, take_lock(self._path))
             if self._path != ":memory:":
                 create_private(Path(self._path))
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=1.0, check_same_thread=False)
+            # A forked process has a copy of SQLite's note that the parent's connection locks the file, and SQLite would
+            # never open it there. It need not lock: `take_lock` does.
+            is_noted = Path(self._path).absolute() in _of_parents
+            uri = f"file:{quote(self._path)}?vfs=unix-none"
+            self._db = sqlite3.connect(
+                uri if is_noted else path, isolation_level=None, timeout=1.0, check_same_thread=False, uri=is_noted
+            )
             _open_files.add(self)
             try:
                 self._prepare(owner)
@@ -134,6 +141,7 @@ class StoreFile:
     def abandon(self) -> None:
         """Let go of the file: this process was forked from the one that opened it, which goes on."""
         self.lock = threading.RLock()  # a thread that does not exist here may have held it
+        _of_parents.add(Path(self._path).absolute())
         self._gone = "the parent of this process opened it. Construct the ranker or client after the fork"
         # Never closed here: closing, even at the end of the process, would write SQLite's log into the file and delete
         # it while the other process writes there. What it stored since would be lost at its next crash.
@@ -220,12 +228,17 @@ class StoreFile:
     # --- transactions ---------------------------------------------------------------------------------------
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Cursor]:
-        """Run a transaction. On failure it changes nothing and raises DataError with the cause (e.g. a full disk)."""
+    def transaction(self, *, is_synced: bool = True) -> Iterator[sqlite3.Cursor]:
+        """Run a transaction. On failure it changes nothing and raises DataError with the cause (e.g. a full disk).
+
+        Args:
+            is_synced: False does not wait for the disk: it outlives this process, perhaps not a power failure.
+        """
         with self.lock:
             self.check_open()
             cursor = self._db.cursor()
             try:
+                cursor.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
                 cursor.execute("BEGIN IMMEDIATE")
                 try:
                     if self._unsaved:
@@ -303,6 +316,8 @@ class StoreFile:
 
 
 _open_files: weakref.WeakSet[StoreFile] = weakref.WeakSet()
+_of_parents: set[Path] = set()
+"""Files that the processes had open which this one was forked from."""
 
 
 def take_lock(path: str) -> int | None:

@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from structlog.testing import capture_logs
 
 from foltr.core.errors import SettingsError
 from foltr.core.user_files import (
@@ -176,6 +177,21 @@ def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path):
             read_private_file(path, FileKind.KEY)
     path.chmod(0o400)
     assert read_private_file(path, FileKind.KEY) == "secret"
+
+
+def test_a_secret_on_a_read_only_mount_is_taken_with_a_warning(tmp_path, monkeypatch):
+    """As a container has its secrets: mode 0444, and nobody there can change it."""
+    path = tmp_path / "key"
+    path.write_text("secret")
+    path.chmod(0o444)
+    mounted = os.statvfs(path)
+    read_only = os.statvfs_result((*mounted[:8], mounted.f_flag | os.ST_RDONLY, mounted.f_namemax))
+    monkeypatch.setattr(os, "fstatvfs", lambda _: read_only)
+    with capture_logs() as logs:
+        assert read_private_file(path, FileKind.KEY) == "secret"
+    assert [(line["event"], line["log_level"], line["path"]) for line in logs] == [
+        ("secret_readable_by_others", "warning", str(path))
+    ]
 
 
 def test_a_line_without_an_end_is_refused_and_a_long_one_is_not(tmp_path):

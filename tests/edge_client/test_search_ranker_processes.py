@@ -1,4 +1,7 @@
-"""A ranker and the life of processes: killed, forked, ended without a word; each in a process of its own."""
+"""A ranker and the life of processes: killed, forked, ended without a word; each in a process of its own.
+
+Several that share a store: `test_shared_device.py` in ``workers``.
+"""
 
 import contextlib
 import re
@@ -161,42 +164,55 @@ def test_a_process_ends_without_a_word(credentials, path):
     assert len(stored(path)) == 1
 
 
-def test_a_fork_searches_on_and_records_nothing(credentials, path):
-    """In a process that was forked after the ranker was made: no model, no thread and no store, and words for it.
+def test_a_fork_uses_the_ranker_of_its_parent(credentials, path):
+    """As a server that loads its application before it forks: made by the parent, and used by both.
 
-    Its end, which closes all that it has, harms neither the store nor the process that made the ranker.
+    Its end harms neither the store nor the parent; when the parent is killed, it takes over.
     """
     done = run(
         """
-from foltr.core.errors import UsageError
-
 first = click()
-child = os.fork()
-if child == 0:
-    assert ranker.rank(DOCUMENTS, k=3).ranking.tolist() == [0, 1, 2]
-    assert ranker.state.status == "closed"
-    for use in (click, lambda: ranker.wait_settled(1.0), ranker.forget_me):
-        try:
-            use()
-        except UsageError as error:
-            print(error, flush=True)
-        except Exception as error:
-            print("another error", repr(error), flush=True)
-    ranker.close()
-    sys.exit(7)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-click()
-os.kill(os.getpid(), signal.SIGKILL)
+parent = os.getpid()
+for end in (os._exit, sys.exit, None):
+    if os.fork() == 0:
+        serp = click()
+        ranker.record_clicks(first, [len(serp.ranking) - 1])
+        if end is not None:
+            end(7)
+        os.kill(parent, signal.SIGKILL)
+        print(click().serp_id in [id for (id,) in ranker.store.rows("SELECT serp_id FROM interactions")], flush=True)
+        sys.exit()
+    if end is not None:
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+        click()
+time.sleep(600)  # clock: stand-in
 """,
         credentials,
         path,
     )
-    assert done.returncode == -9, done.stderr
-    told = done.stdout.splitlines()
-    assert len(told) == 3
-    assert "the parent of this process opened it. Construct the ranker or client after the fork" in told[0]
-    assert not any("another error" in line for line in told), told
-    assert len(stored(path)) == 2
+    assert (done.returncode, done.stdout) == (-9, "True\n"), done.stderr
+    assert len(stored(path)) == 7
+
+
+def test_a_fork_of_a_ranker_without_a_file_is_closed(credentials):
+    """Nobody else can have what is only in memory."""
+    done = run(
+        """
+if os.fork() == 0:
+    assert ranker.rank(DOCUMENTS, k=3).ranking.tolist() == [0, 1, 2]
+    print(ranker.state.status, flush=True)
+    try:
+        click()
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+click()
+""",
+        credentials,
+        ":memory:",
+    )
+    assert (done.returncode, done.stdout) == (0, "closed\nUsageError\n"), done.stderr
 
 
 def test_a_fork_may_make_its_own(path, tmp_path):
@@ -217,23 +233,3 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     )
     assert done.returncode == 0, done.stderr
     assert (len(stored(path)), len(stored(tmp_path / "child.sqlite"))) == (1, 1)
-
-
-def test_the_second_process_is_told_and_the_first_goes_on(credentials, path):
-    """Say, a server with several worker processes: it is told that the store is one process's."""
-    done = run(
-        """
-import subprocess
-second = subprocess.run([sys.executable, "-c", sys.argv[3], *sys.argv[1:3]], capture_output=True, text=True)
-print(second.returncode, second.stderr.splitlines()[-1], os.getpid())
-click()
-""",
-        credentials,
-        path,
-        BEGIN,
-    )
-    assert done.returncode == 0, done.stderr
-    (said,) = done.stdout.splitlines()
-    assert said.startswith("1 foltr.core.errors.DataError: device store ")
-    assert f"the process {said.split()[-1]} has it open. A store belongs to one running client" in said
-    assert len(stored(path)) == 1
