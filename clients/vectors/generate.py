@@ -158,8 +158,8 @@ def lists() -> list[dict[str, Any]]:
         drawn = [
             (ShareExploration(share=0.3, temperature=0.5), sometimes_sampled_list(scores, k, rng, 0.3, 0.5)),
             (ShareExploration(share=1.0, temperature=0.5), sometimes_sampled_list(scores, k, rng, 1.0, 0.5)),
-            (SwapsExploration(probability=0.5), swapped_list(best, rng, 0.5, advice=scores)),
-            (SwapsExploration(probability=0.05), swapped_list(best, rng, 0.05, advice=scores)),
+            (SwapsExploration(probability=0.5), swapped_list(best, rng, 0.5)),
+            (SwapsExploration(probability=0.05), swapped_list(best, rng, 0.05)),
             (InterleavingExploration(), interleaved_list(best, of_base, rng)[0]),
             (SamplingExploration(), sampled_list(scores, k, rng)),
             (SamplingExploration(temperature=0.7), sampled_list(scores, k, rng, 0.7)),

@@ -191,14 +191,6 @@ class Gate:
         return SHARE_DISMISSED if self.credit_score < DISMISSED_BELOW else SHARE_WARY
 
     @property
-    def takes_advice(self) -> bool:
-        """Return whether the model's scores decide which neighbours to exchange, also in the application's list.
-
-        From the start, while nothing speaks against it: an exchange costs less than a list.
-        """
-        return self.is_open or self.credits.total >= 0.0
-
-    @property
     def credit_score(self) -> float:
         """Return by how many standard errors the credits exceed 0, their mean if both orders are equally good."""
         # Each credit is 1 or -1, with mean 0 then.

@@ -55,14 +55,10 @@ def test_a_gate_stays_closed_for_a_model_that_is_no_better() -> None:
     assert 0 < n_open < 67
 
 
-def test_an_open_gate_closes_on_credits_of_the_base_and_takes_advice_until_then() -> None:
+def test_an_open_gate_closes_on_credits_of_the_base() -> None:
     gate = after(opened(), 30, Source.INTERLEAVED, FIRST, credit=-1)
     assert not gate.is_open
     assert gate.credit_score < 0.0
-    assert Gate().takes_advice
-    assert opened().takes_advice
-    assert not after(Gate(), 1, Source.INTERLEAVED, FIRST, credit=-1).takes_advice
-    assert replace(after(Gate(), 20, Source.INTERLEAVED, FIRST, credit=-1), is_open=True).takes_advice
 
 
 @pytest.mark.parametrize(("clicks", "at_most"), [(NONE, 10), (THIRD, 12)])

@@ -157,11 +157,6 @@ export function sourceBy({ gate, weights }: Stored, mayInterleave: boolean, rand
   return weights?.some(Boolean) ? sourceOfNext(gate ?? NEW_GATE, mayInterleave, random) : "base";
 }
 
-/** Return whether the model advises which neighbours of the application's list to exchange. */
-export function takesAdvice({ gate, weights }: Stored): boolean {
-  return !!weights?.some(Boolean) && (gate === null || gate.isOpen || gate.credits.total >= 0);
-}
-
 /** Return a function from a stored gate to that after one more list. */
 export function judgementBy(
   ...list: [source: Source, clicks: readonly boolean[], toCredit: readonly number[] | undefined]
