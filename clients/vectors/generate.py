@@ -53,6 +53,7 @@ _KEY = SigningKey(bytes(range(32)))
 _FIRST_SEQUENCE = 2**40
 _LARGEST_EXACT = 2**53
 _TOLERANCE = 1e-6
+_TRAINING = PdgdTraining(learning_rate=0.1)
 
 
 def as_json(value: Any) -> Any:
@@ -122,7 +123,10 @@ def refused() -> list[dict[str, str]]:
 
 
 def learning() -> list[dict[str, Any]]:
-    """Return PDGD steps of a linear ranker: lists drawn by other weights than those that learn from them, too."""
+    """Return steps of a linear ranker: lists drawn by other weights than those that learn from them, too.
+
+    Models of zeros imitate the list as it was shown.
+    """
     rng = np.random.default_rng(16)
     cases = []
     for n_documents, n_features, shown, spread in ((6, 3, 6, 1), (12, 5, 10, 1), (40, 8, 10, 8), (5, 2, 3, 300)):
@@ -145,6 +149,26 @@ def learning() -> list[dict[str, Any]]:
                     **learned,
                 }
             )
+    context = DeviceContext(1, shows_base=True)
+    for n_documents, shown in ((4, 4), (12, 10), (70, 60)):
+        features, ranking = rng.random((n_documents, 5), np.float32), rng.permutation(n_documents)[:shown]
+        first, second = (
+            Interaction(at, features, ranking, np.zeros(shown, np.bool_), base_version=version)
+            for at, version in ((1, None), (2, 1))
+        )
+        device = FPDGD.device(_TRAINING, LinearRankerSpec(n_features=5), np.zeros(5, np.float32), 1, context)
+        device.learn(first, rng)
+        device.learn(second, rng)
+        cases.append(
+            {
+                "base": [0.0] * 5,
+                "features": features.tolist(),
+                "ranking": ranking.tolist(),
+                "imitated": 2,
+                "learning_rate": _TRAINING.learning_rate,
+                "weights": device.weights.tolist(),
+            }
+        )
     return cases
 
 
@@ -321,8 +345,7 @@ def _code_of(payload: bytes) -> str:
 
 
 def _learned(base: NDArray[np.float32], interaction: Interaction, rng: np.random.Generator) -> dict[str, Any]:
-    training = PdgdTraining(learning_rate=0.1)
-    device = FPDGD.device(training, LinearRankerSpec(n_features=len(base)), base, 1, DeviceContext(1))
+    device = FPDGD.device(_TRAINING, LinearRankerSpec(n_features=len(base)), base, 1, DeviceContext(1))
     device.learn(interaction, rng)
     body = device.body(rng)
     return {"weights": device.weights.tolist(), "delta": unpack_vector(body.model_dump()["values"]).tolist()}

@@ -226,7 +226,9 @@ class Trainer:
             return LearnerDevice(self._learner, model.ranker, unpack_vector(model.weights), training)
         kept = unmark_state(self._store.local_state(), training)
         try:
-            device = device_for(model, training, DeviceContext(self._device_seed, kept, self._propensities))
+            device = device_for(
+                model, training, DeviceContext(self._device_seed, kept, self._propensities, shows_base=True)
+            )
         except SettingsError as error:
             if str(error) != self._logged_cause:  # once, not with every model
                 self._logged_cause = str(error)

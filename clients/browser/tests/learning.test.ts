@@ -5,6 +5,7 @@ import test from "node:test";
 
 import { DataError } from "../src/errors.js";
 import { drawList, logProbabilityOf, SAFE, withReversals, type Exploration } from "../src/learning/display.js";
+import { imitationStep } from "../src/learning/imitation.js";
 import { rankByScore, score, type Features } from "../src/learning/linear.js";
 import { pdgdStep, scoreGradient } from "../src/learning/pdgd.js";
 import { DEFAULT_SERP_LENGTH, makeSerp } from "../src/serps.js";
@@ -16,7 +17,20 @@ function featuresOf(rows: number[][]): Features {
 
 const SAMPLING = { kind: "sampling", temperature: null } as const;
 
-vectorsOf("learning").forEach((vector: any, i: number) => {
+const [ofClicks, ofOrder] = [false, true].map((is) =>
+  vectorsOf("learning").filter((one: any) => is === !!one.imitated),
+);
+
+ofOrder.forEach((vector: any, i: number) => {
+  test(`imitation ${i} ends where Python's does, to 1e-6`, () => {
+    let weights = Float64Array.from(vector.base as number[]);
+    for (let n = 0; n < vector.imitated; n++)
+      weights = imitationStep(weights, featuresOf(vector.features), vector, vector.learning_rate);
+    weights.forEach((weight, w) => assert.ok(Math.abs(weight - vector.weights[w]) <= 1e-6));
+  });
+});
+
+ofClicks.forEach((vector: any, i: number) => {
   test(`step ${i} ends where Python's does, to 1e-6`, () => {
     const { reversals } = withReversals(
       vector.ranking,
