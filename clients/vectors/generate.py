@@ -203,11 +203,11 @@ def gate() -> list[dict[str, Any]]:
     """
     rng = np.random.default_rng(31)
     now, cases = Gate(), []
-    for number in range(175):
+    for number in range(265):
         base, model = rng.permutation(6), rng.permutation(6)
-        wanted = int(model[-1] if 40 <= number < 70 else model[0])
+        wanted = int(model[-1] if 40 <= number < 150 else model[0])
         source = Source.MODEL if now.is_open else Source.BASE
-        if 40 <= number < 70 or (12 <= number < 125 and number % 5):
+        if 40 <= number < 150 or (12 <= number < 205 and number % 5):
             source = Source.INTERLEAVED
         shown, to_credit, interleaved = {Source.BASE: base, Source.MODEL: model}.get(source, base)[:5], None, {}
         if source is Source.INTERLEAVED:
@@ -217,7 +217,7 @@ def gate() -> list[dict[str, Any]]:
             shown, to_credit = drawn.ranking, interleaving_credits(by_model, base, model)
             orders = {"base": base.tolist(), "model": model.tolist()}
             interleaved = {"by_model": by_model.tolist(), **orders, "to_credit": to_credit.tolist()}
-        misses = rng.random() < 0.1 or (number >= 145 and source is Source.MODEL)
+        misses = rng.random() < 0.1 or (number >= 235 and source is Source.MODEL)
         clicks = np.zeros(5, np.bool_) if misses else shown == wanted
         now = with_list(now, source, clicks, to_credit)
         cases.append({"source": str(source), "clicks": clicks.tolist(), **interleaved, "gate": _told(now)})

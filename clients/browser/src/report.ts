@@ -2,7 +2,7 @@
 //
 // edge_client/report.py is the same, with reasons. A page that does not import it does not load it.
 
-import { FEWEST_CREDITS, NEW_GATE, OPENS_ABOVE, creditScore, rewardDifference, type Gate } from "./learning/gate.js";
+import { FEWEST_CREDITS, NEW_GATE, OPENS_AT, growth, rewardDifference, type Gate } from "./learning/gate.js";
 
 /** An estimate, and the 95 % interval around it. */
 export interface Interval {
@@ -67,10 +67,9 @@ export function inWords({ order, cause, nLists, nClicked, preference, rewardDiff
 }
 
 function causeOf(gate: Gate): string {
-  if (gate.isOpen)
-    return `clicks favoured the model's by ${OPENS_ABOVE} standard errors, and have not spoken against it since`;
+  if (gate.isOpen) return `clicks favoured the model's ${OPENS_AT} to 1, and have not spoken against it since`;
   if (gate.credits.weight < FEWEST_CREDITS) return `fewer than ${FEWEST_CREDITS} mixed lists say which order is better`;
-  return `clicks do not favour the model's by ${OPENS_ABOVE} standard errors, but by ${creditScore(gate).toFixed(1)}`;
+  return `clicks do not favour the model's ${OPENS_AT} to 1, but ${Number(growth(gate).toPrecision(2))} to 1`;
 }
 
 /** Wilson's interval of the share of credits that are the model's. */
