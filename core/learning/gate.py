@@ -43,7 +43,7 @@ BASE_DECAY = 0.99
 MODEL_DECAY = 0.93
 """What a list of the model weighs after the next of the model: the newest fourteen count, and so the newest models."""
 FEWEST_CREDITS = 10.0
-"""With fewer interleaved lists with a credit, in effect, nothing is said of them."""
+"""With fewer interleaved lists with a credit, in effect, a report says nothing of them."""
 OPENS_AT = 100.0
 """The gate opens once a stake on the model has grown so many times."""
 STAKES = (0.15, 0.3, 0.6, 1.2)

@@ -1,4 +1,4 @@
-"""Learn the order of a list as it was shown, whatever was clicked: what a model of zeros learns first.
+"""Learn the order of a list as it was shown, with or without clicks: what a model of zeros learns first.
 
 An application's order is a supervisor that costs no click (weak supervision, Dehghani et al., "Neural Ranking Models
 with Weak Supervision", SIGIR 2017). Clicks alone need hundreds of lists to reach it, and until then each list that

@@ -30,7 +30,7 @@ class SwapsExploration(Message):
     `foltr.core.learning.display.exchange_probabilities`: it costs at most a quarter of this in reciprocal rank."""
 
     kind: Literal["swaps"] = "swaps"
-    probability: Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)] = 0.008
+    probability: Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)] = 0.004
 
 
 class InterleavingExploration(Message):

@@ -59,7 +59,7 @@ def test_an_order_of_all_documents_and_huge_scores_is_no_error():
 def test_a_list_is_imitated_only_if_it_shows_the_applications_order(
     version, weights, training, shows_base, is_imitated
 ):
-    """Without a click PDGD learns nothing, so whatever is learned was imitated."""
+    """Without a click PDGD learns nothing, so all that is learned was imitated."""
     context = DeviceContext(1, shows_base=shows_base)
     device = FPDGD.device(training, LinearRankerSpec(n_features=4), weights, 7, context)
     shown = Interaction(1, FEATURES, RANKING, np.zeros(5, np.bool_), base_version=version, reversals=np.zeros(10))

@@ -34,7 +34,7 @@ export type Exploration =
   | { readonly kind: "sampling"; readonly temperature: number | null };
 
 /** The default exploration: lists hardly differ from the best one known. */
-export const SAFE: Exploration = { kind: "swaps", probability: 0.008 };
+export const SAFE: Exploration = { kind: "swaps", probability: 0.004 };
 
 /**
  * Draw a list of k.

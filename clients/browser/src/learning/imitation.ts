@@ -1,4 +1,4 @@
-// Learn the order of a list as it was shown, whatever was clicked: what a model of zeros learns first.
+// Learn the order of a list as it was shown, with or without clicks: what a model of zeros learns first.
 //
 // core/learning/imitation.py is the same with more explanation.
 
