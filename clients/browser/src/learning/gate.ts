@@ -33,7 +33,6 @@ export const SHARE_PROMISING = 0.5;
 export const SHARE_LIKELY = 1;
 /** The effective number of credits needed for this. */
 export const FEWEST_PROMISING = 4;
-const LARGEST_EXPONENT = 700; // exp of a larger number overflows
 const LEAST_VARIANCE = 0.02; // of a reciprocal rank: a few equal ones are no certainty
 
 /** The source of a list's order. */
@@ -87,7 +86,8 @@ export const NEW_GATE: Gate = {
 /** Return the share of the next lists to interleave. */
 export function shareInterleaved(gate: Gate): number {
   const { isOpen, credits } = gate;
-  if (isOpen || credits.weight === 0 || shareOfVariance(credits) * FEWEST_PROMISING > 1) return SHARE_WARY;
+  // Without credits it is no number.
+  if (isOpen || !(shareOfVariance(credits) * FEWEST_PROMISING <= 1)) return SHARE_WARY;
   if (credits.total >= 0) return creditScore(gate) > 1 ? SHARE_LIKELY : SHARE_PROMISING;
   return creditScore(gate) < DISMISSED_BELOW ? SHARE_DISMISSED : SHARE_WARY;
 }
@@ -101,7 +101,7 @@ export function creditScore({ credits }: Gate): number {
 /** Return how many times a stake on the model has grown by the credits. If it is no better, that is chance. */
 export function growth({ credits }: Gate): number {
   const gains = STAKES.map((stake) => stake * credits.total - (stake ** 2 * credits.weightSquares) / 2);
-  return gains.reduce((sum, gain) => sum + Math.exp(Math.min(gain, LARGEST_EXPONENT)), 0) / STAKES.length;
+  return gains.reduce((sum, gain) => sum + Math.exp(gain), 0) / STAKES.length;
 }
 
 /** Return by how many standard errors the model's lists perform better than the base's; 0 with too few lists. */

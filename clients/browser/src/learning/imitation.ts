@@ -4,6 +4,7 @@
 
 import { MOST_COMPARED } from "./display.js";
 import { score, type Features } from "./linear.js";
+import { weightedRows } from "./pdgd.js";
 
 /** The rate of these steps in learning rates of PDGD. */
 const OF_LEARNING_RATE = 0.1;
@@ -15,20 +16,15 @@ export function imitationStep(
   { ranking }: { readonly ranking: readonly number[] },
   learningRate: number,
 ): Float64Array<ArrayBuffer> {
-  const { nFeatures, values } = features;
   const scores = score(weights, features);
+  const likely = Float64Array.from(scores, Math.exp); // a score that is too large for it is refused with the weights
   const ofScores = new Float64Array(scores.length);
-  const left = new Set(scores.keys());
   ranking.slice(0, MOST_COMPARED).forEach((document, i) => {
-    const largest = Math.max(...[...left].map((d) => scores[d]));
-    const likely = [...left].map((d) => [d, Math.exp(scores[d] - largest)] as const);
-    const total = likely.reduce((sum, [, one]) => sum + one, 0);
-    for (const [d, one] of likely) ofScores[d] -= one / ((i + 1) * total);
+    const total = (i + 1) * likely.reduce((sum, one) => sum + one);
+    likely.forEach((one, d) => (ofScores[d] -= one / total));
     ofScores[document] += 1 / (i + 1);
-    left.delete(document);
+    likely[document] = 0; // it is no longer left
   });
-  return weights.map((weight, f) => {
-    const gradient = ofScores.reduce((sum, one, d) => sum + one * values[d * nFeatures + f], 0);
-    return weight + OF_LEARNING_RATE * learningRate * gradient;
-  });
+  const gradient = weightedRows(features, [...scores.keys()], ofScores);
+  return weights.map((weight, f) => weight + OF_LEARNING_RATE * learningRate * gradient[f]);
 }

@@ -65,7 +65,7 @@ export class WorkingModel {
     const { exploration } = this.training;
     if (this.version === null || this.base.some(Boolean)) return false;
     if (exploration.kind === "sampling" && exploration.temperature === null) return false;
-    return baseVersion === null || baseVersion === this.version;
+    return (baseVersion ?? this.version) === this.version;
   }
 
   /** Return the difference to the global model as it is sent, float32. */
