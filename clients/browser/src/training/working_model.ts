@@ -62,10 +62,10 @@ export class WorkingModel {
 
   /** Whether the list shows the application's order, which a model of zeros learns first. */
   private imitates({ baseVersion }: Interaction): boolean {
-    const { exploration } = this.training;
-    if (this.version === null || this.base.some(Boolean)) return false;
-    if (exploration.kind === "sampling" && exploration.temperature === null) return false;
-    return (baseVersion ?? this.version) === this.version;
+    // It is null for samples of unscaled scores alone: with zeros their order is random.
+    const { temperature } = this.training.exploration as { temperature?: number | null };
+    if (this.version === null || this.base.some(Boolean) || temperature === null) return false;
+    return baseVersion === null || baseVersion === this.version;
   }
 
   /** Return the difference to the global model as it is sent, float32. */
