@@ -46,11 +46,6 @@ class DeviceGate:
         with self._lock:
             return source_of_next(self.gate, self._rng)
 
-    @property
-    def takes_advice(self) -> bool:
-        """Return whether the model decides which neighbours of the application's list to exchange."""
-        return self.gate.takes_advice
-
     def prepare_update(
         self, serp: Serp, clicks: npt.NDArray[np.bool_], before: Recorded | None = None
     ) -> tuple[Gate, Within]:

@@ -42,7 +42,7 @@ class Ranking:
     """How a device makes its lists.
 
     Args:
-        exploration: how lists differ from the best known order (docs/methods.md), e.g. ``"swaps:0.1"``. None: as the
+        exploration: how lists differ from the best known order (docs/methods.md), e.g. ``"swaps:0.004"``. None: as the
             federation says. With ``"none"`` methods of PDGD learn nothing.
         gate: show the model's lists only while the user's clicks say that they are better.
         propensities: (k,) in (0, 1], how likely the user examines each position, for FedIPS. Never sent.

@@ -6,7 +6,7 @@ All numbers are the gate's (`foltr.core.learning.gate`); nothing is counted for 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foltr.core.learning.gate import FEWEST_CREDITS, OPENS_ABOVE, Gate, Interval, ShownCount, Source
+from foltr.core.learning.gate import FEWEST_CREDITS, OPENS_AT, Gate, Interval, ShownCount, Source
 from foltr.edge_client.device_state import DeviceState, ListOrder
 
 TOO_FEW = "too few to tell"
@@ -78,7 +78,7 @@ def _cause(state: DeviceState, gate: Gate, *, is_gated: bool) -> str:
     if is_models is not gate.is_open:
         return "the method makes its own lists" if is_models else "the model cannot rank these documents, or is empty"
     if gate.is_open:
-        return f"clicks favoured the model's by {OPENS_ABOVE} standard errors, and have not spoken against it since"
+        return f"clicks favoured the model's {OPENS_AT:.0f} to 1, and have not spoken against it since"
     if gate.credits.weight < FEWEST_CREDITS:
         return f"fewer than {FEWEST_CREDITS:.0f} mixed lists say which order is better"
-    return f"clicks do not favour the model's by {OPENS_ABOVE} standard errors, but by {gate.credit_score:.1f}"
+    return f"clicks do not favour the model's {OPENS_AT:.0f} to 1, but {gate.growth:.2g} to 1"

@@ -28,10 +28,6 @@ class ListSourceGate(Protocol):
     def source_of_next(self, *, may_interleave: bool) -> Source:
         """Return the source of the next list, given a model for it."""
 
-    @property
-    def takes_advice(self) -> bool:
-        """Return whether the model decides which neighbours of the application's list to exchange."""
-
 
 class Candidates(NamedTuple):
     """The documents to rank, and the application's order of them.
@@ -137,14 +133,14 @@ def _model_serp(
     scores, version = scores[candidates.order], working_model.base_version
     if not working_model.draws_lists:
         return _serp(candidates, SourcedList(best_list(scores, k), Source.MODEL), version, variant)
-    source, advised = Source.MODEL, True
+    source = Source.MODEL
     if gate is not None:
         if not working_model.weights.any():
             return None
-        source, advised = gate.source_of_next(may_interleave=explores), gate.takes_advice
+        source = gate.source_of_next(may_interleave=explores)
     if exploration is None:
         exploration = working_model.exploration
-    listed = list_from(source, exploration, scores, candidates.scores, k, rng, advised=advised)
+    listed = list_from(source, exploration, scores, candidates.scores, k, rng)
     return _serp(candidates, listed, version, variant)
 
 

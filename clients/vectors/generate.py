@@ -55,6 +55,7 @@ _KEY = SigningKey(bytes(range(32)))
 _FIRST_SEQUENCE = 2**40
 _LARGEST_EXACT = 2**53
 _TOLERANCE = 1e-6
+_TRAINING = PdgdTraining(learning_rate=0.1)
 
 
 def as_json(value: Any) -> Any:
@@ -124,7 +125,10 @@ def refused() -> list[dict[str, str]]:
 
 
 def learning() -> list[dict[str, Any]]:
-    """Return PDGD steps of a linear ranker: lists drawn by other weights than those that learn from them, too."""
+    """Return steps of a linear ranker: lists drawn by other weights than those that learn from them, too.
+
+    Models of zeros imitate the list as it was shown.
+    """
     rng = np.random.default_rng(16)
     cases = []
     for n_documents, n_features, shown, spread in ((6, 3, 6, 1), (12, 5, 10, 1), (40, 8, 10, 8), (5, 2, 3, 300)):
@@ -147,6 +151,26 @@ def learning() -> list[dict[str, Any]]:
                     **learned,
                 }
             )
+    context = DeviceContext(1, shows_base=True)
+    for n_documents, shown in ((4, 4), (12, 10), (70, 60)):
+        features, ranking = rng.random((n_documents, 5), np.float32), rng.permutation(n_documents)[:shown]
+        first, second = (
+            Interaction(at, features, ranking, np.zeros(shown, np.bool_), base_version=version)
+            for at, version in ((1, None), (2, 1))
+        )
+        device = FPDGD.device(_TRAINING, LinearRankerSpec(n_features=5), np.zeros(5, np.float32), 1, context)
+        device.learn(first, rng)
+        device.learn(second, rng)
+        cases.append(
+            {
+                "base": [0.0] * 5,
+                "features": features.tolist(),
+                "ranking": ranking.tolist(),
+                "imitated": 2,
+                "learning_rate": _TRAINING.learning_rate,
+                "weights": device.weights.tolist(),
+            }
+        )
     return cases
 
 
@@ -160,8 +184,8 @@ def lists() -> list[dict[str, Any]]:
         drawn = [
             (ShareExploration(share=0.3, temperature=0.5), sometimes_sampled_list(scores, k, rng, 0.3, 0.5)),
             (ShareExploration(share=1.0, temperature=0.5), sometimes_sampled_list(scores, k, rng, 1.0, 0.5)),
-            (SwapsExploration(probability=0.5), swapped_list(best, rng, 0.5, advice=scores)),
-            (SwapsExploration(probability=0.05), swapped_list(best, rng, 0.05, advice=scores)),
+            (SwapsExploration(probability=0.5), swapped_list(best, rng, 0.5)),
+            (SwapsExploration(probability=0.05), swapped_list(best, rng, 0.05)),
             (InterleavingExploration(), interleaved_list(best, of_base, rng)[0]),
             (SamplingExploration(), sampled_list(scores, k, rng)),
             (SamplingExploration(temperature=0.7), sampled_list(scores, k, rng, 0.7)),
@@ -181,11 +205,11 @@ def gate() -> list[dict[str, Any]]:
     """
     rng = np.random.default_rng(31)
     now, cases = Gate(), []
-    for number in range(175):
+    for number in range(265):
         base, model = rng.permutation(6), rng.permutation(6)
-        wanted = int(model[-1] if 40 <= number < 70 else model[0])
+        wanted = int(model[-1] if 40 <= number < 150 else model[0])
         source = Source.MODEL if now.is_open else Source.BASE
-        if 40 <= number < 70 or (12 <= number < 125 and number % 5):
+        if 40 <= number < 150 or (12 <= number < 205 and number % 5):
             source = Source.INTERLEAVED
         shown, to_credit, interleaved = {Source.BASE: base, Source.MODEL: model}.get(source, base)[:5], None, {}
         if source is Source.INTERLEAVED:
@@ -195,7 +219,7 @@ def gate() -> list[dict[str, Any]]:
             shown, to_credit = drawn.ranking, interleaving_credits(by_model, base, model)
             orders = {"base": base.tolist(), "model": model.tolist()}
             interleaved = {"by_model": by_model.tolist(), **orders, "to_credit": to_credit.tolist()}
-        misses = rng.random() < 0.1 or (number >= 145 and source is Source.MODEL)
+        misses = rng.random() < 0.1 or (number >= 235 and source is Source.MODEL)
         clicks = np.zeros(5, np.bool_) if misses else shown == wanted
         now = with_list(now, source, clicks, to_credit)
         cases.append({"source": str(source), "clicks": clicks.tolist(), **interleaved, "gate": _told(now)})
@@ -325,8 +349,7 @@ def _code_of(payload: bytes) -> str:
 
 
 def _learned(base: NDArray[np.float32], interaction: Interaction, rng: np.random.Generator) -> dict[str, Any]:
-    training = PdgdTraining(learning_rate=0.1)
-    device = FPDGD.device(training, LinearRankerSpec(n_features=len(base)), base, 1, DeviceContext(1))
+    device = FPDGD.device(_TRAINING, LinearRankerSpec(n_features=len(base)), base, 1, DeviceContext(1))
     device.learn(interaction, rng)
     body = device.body(rng)
     return {"weights": device.weights.tolist(), "delta": unpack_vector(body.model_dump()["values"]).tolist()}

@@ -24,8 +24,6 @@ from foltr.core.numerics.compiled import compiled
 
 MOST_COMPARED = 50
 """Pairs cover only the first so many positions: each pair of n takes up to n steps, and 8 bytes on the device."""
-MOST_ADVISED = 5.0
-"""How many times likelier, or less likely, a model's scores make an exchange of neighbours."""
 
 
 class DrawnList(NamedTuple):
@@ -92,12 +90,7 @@ def sometimes_sampled_list(
     return DrawnList(ranking, *_mixture(log_sampled + math.log(share), log_odds, log_best, ranking, best))
 
 
-def swapped_list(
-    best: NDArray[np.int64],
-    rng: np.random.Generator,
-    probability: float,
-    advice: NDArray[np.floating] | None = None,
-) -> DrawnList:
+def swapped_list(best: NDArray[np.int64], rng: np.random.Generator, probability: float) -> DrawnList:
     """Exchange neighbours: positions are paired (0, 1), (2, 3), ... or (1, 2), (3, 4), ... by a fair coin.
 
     Each pair is exchanged with its own probability (`exchange_probabilities`), so a document moves by at most one
@@ -107,10 +100,9 @@ def swapped_list(
     Args:
         best: (k,) the order to show, best first.
         probability: in (0, 0.5], that the first two are exchanged if they are a pair.
-        advice: (documents,) a model's scores; None without a trusted model.
     """
     first = int(rng.integers(2))
-    likely = exchange_probabilities(len(best), probability, None if advice is None else standardised(advice)[best])
+    likely = exchange_probabilities(len(best), probability)
     of_pairs = likely[first::2]
     swapped = first + 2 * (rng.random(len(of_pairs)) < of_pairs).nonzero()[0]
     ranking = best.copy()
@@ -118,31 +110,22 @@ def swapped_list(
     return DrawnList(ranking, *_swap_reversals(len(best), swapped, likely))
 
 
-def exchange_probabilities(
-    k: int, probability: float, advice: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
-    """Return (k - 1,) the probability of exchanging each pair of neighbours, given the first pair's; at most 1/2.
+@lru_cache(maxsize=64)
+def exchange_probabilities(k: int, probability: float) -> NDArray[np.float64]:
+    """Return (k - 1,), read-only: the probability of exchanging each pair of neighbours; at most 1/2.
 
     A user who wants the upper document of positions i and i + 1 (from 1) loses 1 / (i (i + 1)) of reciprocal rank by
     the exchange. So the probability rises by i (i + 1) / 2: cheaper exchanges leave more to learn from.
 
-    With advice it is up to `MOST_ADVISED` times that if a model scores the lower document higher, or as many times
-    less: most of what users pay for exploration is for exchanges that are known to be bad.
+    This makes the price of exploration known before any list is shown. If the user wants the document at position i
+    with probability p_i, and none is limited by 1/2, a list loses on average the sum over i of
+    (p_i - p_(i + 1)) * probability / 4. That is (p_1 - p_k) * probability / 4, so at most a quarter of the probability.
 
     Args:
-        advice: (k,) a model's scores of the documents in the order to show, in standard deviations.
+        probability: of the first pair, if they are a pair.
     """
-    likely = _unadvised(k, probability)
-    if advice is not None:
-        likely = likely * MOST_ADVISED ** np.tanh(advice[1:] - advice[:-1])
-    return np.minimum(0.5, likely)
-
-
-@lru_cache(maxsize=64)
-def _unadvised(k: int, probability: float) -> NDArray[np.float64]:
-    """Return (k - 1,), read-only: `exchange_probabilities` without advice, if below 1/2."""
     upper = np.arange(1.0, k)
-    return probability * upper * (upper + 1.0) / 2.0
+    return np.minimum(0.5, probability * upper * (upper + 1.0) / 2.0)
 
 
 def interleaved_list(

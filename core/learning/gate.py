@@ -7,15 +7,21 @@ own and do not depend on others.
 It uses two comparisons, each for its strength:
 
 - *Interleaved*: some lists are drafted from both orders by turns (team draft, Radlinski, Kurup and Joachims, CIKM
-  2008), and a click credits the order that contributed the document. If clicks do not depend on documents both gain the
-  same on average, at every position. It detects small differences, and opens the gate.
+  2008), and the last click credits the order that contributed the document: the more, the higher up. If clicks do not
+  depend on documents both gain the same on average, at every position. It detects small differences, and opens the
+  gate, by a test that may look after each credit: it bets on the model, and the gate opens once the stake has grown a
+  hundredfold. Against a model that is no better that happens to one user in a hundred at most, however long one waits
+  (Ville's inequality; Ramdas, Grunwald, Vovk and Shafer, "Game-Theoretic Statistics and Safe Anytime-Valid Inference",
+  Statistical Science 2023).
 - *Lists as shown*: the rewards of the model's newest lists, a list's first click as a reciprocal rank, are compared
   with those of the base. It needs more lists for small differences, but soon notices what interleaving detects slowly:
   a model so bad that nobody clicks any more. It only closes the gate.
 
-Evidence fades, because the model changes each round. While the gate is closed few lists are interleaved, since a model
-may be far worse; more once it looks no worse, and hardly any once it is known to be. Such a gate is a safe exploration
-as in Jagerman, Markov and de Rijke ("Safe Exploration for Optimizing Contextual Bandits", TOIS 2020), by a test.
+Once the gate is open evidence fades, because the model changes each round. While it is closed few lists are
+interleaved, since a model may be far worse; half of them once it looks no worse, and all once it looks better, so that
+users have half of the gain long before the gate opens; hardly any once it is known to be worse. Such a gate is a safe
+exploration as in Jagerman, Markov and de Rijke ("Safe Exploration for Optimizing Contextual Bandits", TOIS 2020), by a
+test.
 """
 
 import math
@@ -31,32 +37,36 @@ from numpy.typing import NDArray
 from foltr.core.learning.rewards import first_click_reward
 
 CREDIT_DECAY = 0.99
-"""What a credit weighs after the next: a hundred interleaved lists are remembered."""
+"""What a credit weighs after the next while the gate is open: a hundred interleaved lists are remembered."""
 BASE_DECAY = 0.99
 """What a list of the base weighs after the next of the base."""
 MODEL_DECAY = 0.93
 """What a list of the model weighs after the next of the model: the newest fourteen count, and so the newest models."""
 FEWEST_CREDITS = 10.0
-"""With fewer interleaved lists with a credit, in effect, credits neither open nor close the gate."""
-OPENS_ABOVE = 1.64
-"""The gate opens if the credits are above 0 by so many standard errors, by chance at one look in twenty, one after each
-credit. A model that is no better costs nothing that way, and a worse one closes the gate again."""
-CLOSES_BELOW = -1.0
-"""It closes if they are below 0 by one: users lose little by an unneeded base."""
+"""With fewer interleaved lists with a credit, in effect, a report says nothing of them."""
+OPENS_AT = 100.0
+"""The gate opens once a stake on the model has grown so many times."""
+STAKES = (0.15, 0.3, 0.6, 1.2)
+"""The stakes of a bet, in equal parts: small ones win if the model is slightly better, large ones soon if by far."""
+CLOSES_BELOW = -2.0
+"""It closes if they are below 0 by so many standard errors."""
 WORSE_BY = 2.0
 """It closes if the model's lists had less reward than the base's by so many standard errors of the difference."""
 FEWEST_LISTS = 6.0
 """With fewer lists of each the two are not compared."""
 SHARE_WARY = 0.05
 """The share of interleaved lists while nothing speaks for the model, and as a check while the gate is open."""
-SHARE_DISMISSED = 0.02
+SHARE_DISMISSED = 0.01
 """The share while the gate is closed and the credits say that the model is worse."""
 DISMISSED_BELOW = -2.0
 """They say so if they are below 0 by so many standard errors, with `FEWEST_PROMISING` credits or more."""
 SHARE_PROMISING = 0.5
 """The share while the gate is closed and the model looks no worse."""
+SHARE_LIKELY = 1.0
+"""The share while the gate is closed and the credits exceed 0 by a standard error."""
 FEWEST_PROMISING = 4.0
-"""The fewest credits for that."""
+"""The fewest credits for that, in effect."""
+_LARGEST_EXPONENT = 700.0  # exp of a larger number overflows
 _Z = 1.96  # standard errors of an interval of 95 %
 _LEAST_VARIANCE = 0.02  # of a reciprocal rank: a few equal ones are no certainty
 
@@ -81,7 +91,7 @@ class Interval(NamedTuple):
 
 
 class FadingMean(NamedTuple):
-    """A mean of numbers, the newest of which weigh most: the i-th newest weighs ``decay ** i``.
+    """A mean of numbers, the newest of which weigh most: the i-th newest weighs ``decay ** i`` times its own weight.
 
     Attributes:
         weight, weight_squares: sums of the weights, and of their squares.
@@ -93,13 +103,13 @@ class FadingMean(NamedTuple):
     total: float = 0.0
     squares: float = 0.0
 
-    def with_next(self, number: float, decay: float) -> "FadingMean":
-        """Return the mean with one more number; earlier ones weigh less."""
+    def with_next(self, number: float, decay: float, weight: float = 1.0) -> "FadingMean":
+        """Return the mean with one more number; earlier ones weigh less if ``decay`` is below 1."""
         return FadingMean(
-            self.weight * decay + 1.0,
-            self.weight_squares * decay * decay + 1.0,
-            self.total * decay + number,
-            self.squares * decay + number * number,
+            self.weight * decay + weight,
+            self.weight_squares * decay * decay + weight * weight,
+            self.total * decay + weight * number,
+            self.squares * decay + weight * number * number,
         )
 
     def replacing(self, number: float, by: float, n_since: int, decay: float) -> "FadingMean":
@@ -184,25 +194,27 @@ class Gate:
     @property
     def share_interleaved(self) -> float:
         """Return how many of the next lists should be interleaved."""
-        if self.is_open or self.credits.weight < FEWEST_PROMISING:
+        if self.is_open or self.credits.share_of_variance * FEWEST_PROMISING > 1.0:
             return SHARE_WARY
         if self.credits.total >= 0.0:
-            return SHARE_PROMISING
+            return SHARE_LIKELY if self.credit_score > 1.0 else SHARE_PROMISING
         return SHARE_DISMISSED if self.credit_score < DISMISSED_BELOW else SHARE_WARY
-
-    @property
-    def takes_advice(self) -> bool:
-        """Return whether the model's scores decide which neighbours to exchange, also in the application's list.
-
-        From the start, while nothing speaks against it: an exchange costs less than a list.
-        """
-        return self.is_open or self.credits.total >= 0.0
 
     @property
     def credit_score(self) -> float:
         """Return by how many standard errors the credits exceed 0, their mean if both orders are equally good."""
         # Each credit is 1 or -1, with mean 0 then.
         return self.credits.total / math.sqrt(self.credits.weight_squares) if self.credits.weight else 0.0
+
+    @property
+    def growth(self) -> float:
+        """Return how many times a stake on the model has grown by the credits; 1 without any.
+
+        If the model is no better it grows by no more than chance: a stake s on a credit of weight w changes by
+        exp(s w - (s w)^2 / 2) or exp(-s w - (s w)^2 / 2), which is below 1 on average (Hoeffding's lemma).
+        """
+        gains = (stake * self.credits.total - stake**2 * self.credits.weight_squares / 2 for stake in STAKES)
+        return math.fsum(math.exp(min(gain, _LARGEST_EXPONENT)) for gain in gains) / len(STAKES)
 
     @property
     def model_score(self) -> float:
@@ -252,7 +264,7 @@ def source_of_next(gate: Gate, rng: np.random.Generator) -> Source:
 def with_list(gate: Gate, source: Source, clicks: NDArray[np.bool_], to_credit: NDArray[np.int8] | None = None) -> Gate:
     """Return the gate after one more list that was shown.
 
-    An interleaved list credits the order whose documents got more clicks, with one credit for any number of them.
+    An interleaved list credits the order whose document was clicked last.
 
     Args:
         clicks: (shown,) bool.
@@ -269,7 +281,7 @@ def with_list(gate: Gate, source: Source, clicks: NDArray[np.bool_], to_credit: 
         of_model = gate.of_model.with_next(reciprocal, MODEL_DECAY)
         return _after_list_of_model(Gate(gate.is_open, gate.credits, gate.of_base, of_model, counts))
     counted_gate = Gate(gate.is_open, gate.credits, gate.of_base, gate.of_model, counts)
-    return _with_credit(counted_gate, _credit(clicks, to_credit))
+    return _with_credit(counted_gate, *_credit(clicks, to_credit))
 
 
 def with_more_clicks(
@@ -299,7 +311,7 @@ def with_more_clicks(
         of_model = gate.of_model.replacing(before, now, n_since, MODEL_DECAY)
         return _after_list_of_model(replace(gate, of_model=of_model, counts=counts))
     gate = replace(gate, counts=counts)
-    return gate if _credit(clicks[0], to_credit) else _with_credit(gate, _credit(clicks[1], to_credit))
+    return gate if _credit(clicks[0], to_credit)[0] else _with_credit(gate, *_credit(clicks[1], to_credit))
 
 
 def interleaving_credits(
@@ -319,29 +331,33 @@ def interleaving_credits(
     return to_credit
 
 
-def _credit(clicks: NDArray[np.bool_], to_credit: NDArray[np.int8] | None) -> float:
-    """Return 1 if an interleaved list's clicks credit the model, -1 if the base, 0 if neither."""
-    return 0.0 if to_credit is None else float(np.sign(to_credit[clicks].sum()))
+def _credit(clicks: NDArray[np.bool_], to_credit: NDArray[np.int8] | None) -> tuple[float, float]:
+    """Return 1 if an interleaved list's last click credits the model, -1 if the base, 0 if neither; and its weight.
+
+    A coin decided each two positions; those of the i-th coin weigh 1 / i.
+    """
+    if to_credit is None or not clicks.any():
+        return 0.0, 0.0
+    last = int(clicks.nonzero()[0][-1])
+    return float(to_credit[last]), 1.0 / (1 + last // 2)
 
 
-def _with_credit(gate: Gate, credit: float) -> Gate:
+def _with_credit(gate: Gate, credit: float, weight: float) -> Gate:
     if not credit:
         return gate
-    return _after_credit(replace(gate, credits=gate.credits.with_next(credit, CREDIT_DECAY)))
-
-
-def _after_credit(gate: Gate) -> Gate:
-    if gate.credits.weight < FEWEST_CREDITS:
-        return gate
-    if not gate.is_open and gate.credit_score > OPENS_ABOVE:
+    # A stake must not forget its losses.
+    decay = CREDIT_DECAY if gate.is_open else 1.0
+    gate = replace(gate, credits=gate.credits.with_next(credit, decay, weight))
+    if not gate.is_open and gate.growth >= OPENS_AT:
         return replace(gate, is_open=True, of_model=_NO_NUMBERS)
-    if gate.is_open and gate.credit_score < CLOSES_BELOW:
-        return replace(gate, is_open=False)
-    return gate
+    return _closed(gate) if gate.is_open and gate.credit_score < CLOSES_BELOW else gate
 
 
 def _after_list_of_model(gate: Gate) -> Gate:
-    """Close the gate if the model's lists have less reward; then drop the credits, which were for another model."""
-    if gate.is_open and gate.model_score < -WORSE_BY:
-        return replace(gate, is_open=False, credits=_NO_NUMBERS, of_model=_NO_NUMBERS)
-    return gate
+    """Close the gate if the model's lists have less reward."""
+    return _closed(gate) if gate.is_open and gate.model_score < -WORSE_BY else gate
+
+
+def _closed(gate: Gate) -> Gate:
+    """Return the gate closed, without the credits that opened it: they were for another model."""
+    return replace(gate, is_open=False, credits=_NO_NUMBERS, of_model=_NO_NUMBERS)

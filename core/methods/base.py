@@ -28,11 +28,13 @@ class DeviceContext:
         device_seed: 63 bits that only this device has.
         local_state: what `Device.local_state` returned when the newest counted update was made.
         propensities: (k,) float64 probability that this user examines each position, if an application knows it.
+        shows_base: lists show an application's order as long as the model is zeros.
     """
 
     device_seed: int
     local_state: bytes | None = None
     propensities: NDArray[np.float64] | None = None
+    shows_base: bool = False
 
 
 class MethodDevice(Protocol):

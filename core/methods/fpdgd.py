@@ -3,6 +3,9 @@
 Wang et al., "Effective and Privacy-preserving Federated Online Learning to Rank" (ICTIR 2021), Algorithm 2; the
 neural ranker as in Section 4.3.1 of Wang's thesis. The update sent is the difference to the global model, whose
 weighted mean moves the model as Eq. 10's mean of the weights does.
+
+From a model of zeros a device first learns the order that its application shows (`foltr.core.learning.imitation`),
+which is not in the papers.
 """
 
 from collections.abc import Callable
@@ -11,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.errors import DataError
+from foltr.core.learning.imitation import imitation_step
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.neural_pdgd import neural_pdgd_step
 from foltr.core.learning.pdgd import pdgd_step
 from foltr.core.methods.base import DeviceContext, MethodDevice, checked_scores, checked_weights
 from foltr.core.methods.spec import MethodSpec, PdgdSteps, RankerT, TrainingT
+from foltr.core.protocol.explorations import SamplingExploration
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining, RankerSpec
 from foltr.core.protocol.updates import DenseDelta, UpdateBody
@@ -91,4 +96,30 @@ def _steps(training: PdgdTraining, _ranker: RankerSpec) -> PdgdSteps:
     return PdgdSteps(training.learning_rate)
 
 
-FPDGD = MethodSpec(name="fpdgd", training=PdgdTraining, device=device_of(_steps), pdgd=_steps)
+class BeginningDevice(FpdgdDevice):
+    """FPDGD from a linear model of zeros: lists that show the application's order are imitated.
+
+    Args:
+        version: of the model; a list of another one may show another order.
+    """
+
+    def __init__(self, ranker: RankerSpec, base: NDArray[np.floating], steps: PdgdSteps, version: int) -> None:
+        super().__init__(ranker, base, steps)
+        self._version = version
+
+    def _step(self, interaction: Interaction) -> NDArray[np.floating]:
+        if interaction.base_version not in (None, self._version):
+            return super()._step(interaction)
+        return imitation_step(self._weights, interaction.features, interaction.ranking, self._steps.learning_rate)
+
+
+def _device(
+    training: PdgdTraining, ranker: RankerSpec, weights: NDArray[np.float32], version: int, context: DeviceContext
+) -> MethodDevice:
+    steps, is_sampled = _steps(training, ranker), training.exploration == SamplingExploration()
+    if context.shows_base and isinstance(ranker, LinearRankerSpec) and not is_sampled and not weights.any():
+        return BeginningDevice(ranker, weights, steps, version)
+    return FpdgdDevice(ranker, weights, steps)
+
+
+FPDGD = MethodSpec(name="fpdgd", training=PdgdTraining, device=_device, pdgd=_steps)

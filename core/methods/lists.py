@@ -49,7 +49,7 @@ def draw_list(exploration: Exploration, scores: NDArray[np.floating], k: int, rn
     """
     match exploration:
         case SwapsExploration():
-            return swapped_list(rank_by_score(scores, k), rng, exploration.probability, advice=scores)
+            return swapped_list(rank_by_score(scores, k), rng, exploration.probability)
         case NoExploration():
             return best_list(scores, k)
         case ShareExploration():
@@ -65,7 +65,6 @@ def draw_base_list(
     scores: NDArray[np.floating],
     k: int,
     rng: np.random.Generator,
-    advice: NDArray[np.floating] | None = None,
 ) -> DrawnList:
     """Draw a list of ``k`` of the candidates around the application's order, if no model's list is shown.
 
@@ -74,11 +73,10 @@ def draw_base_list(
 
     Args:
         scores: (documents,) the application's, never increasing.
-        advice: (documents,) a model's, by which neighbours are exchanged (`exchange_probabilities`); None: by depth.
     """
     match exploration:
         case SwapsExploration():
-            return swapped_list(np.arange(min(k, len(scores))), rng, exploration.probability, advice)
+            return swapped_list(np.arange(min(k, len(scores))), rng, exploration.probability)
         case InterleavingExploration():
             return best_list(scores, k)
         case SamplingExploration(temperature=None):
@@ -107,8 +105,6 @@ def list_from(
     base_scores: NDArray[np.floating],
     k: int,
     rng: np.random.Generator,
-    *,
-    advised: bool,
 ) -> SourcedList:
     """Draw a list of ``k`` of the candidates from the gate's source.
 
@@ -116,10 +112,9 @@ def list_from(
 
     Args:
         scores, base_scores: (documents,) the model's and the application's, in the latter's order.
-        advised: whether the model's scores also decide which neighbours of the application's list to exchange.
     """
     if source is Source.BASE:
-        return SourcedList(draw_base_list(exploration, base_scores, k, rng, scores if advised else None), source)
+        return SourcedList(draw_base_list(exploration, base_scores, k, rng), source)
     if source is Source.MODEL and not isinstance(exploration, InterleavingExploration):
         return SourcedList(draw_list(exploration, scores, k, rng), source)
     model, base = rank_by_score(scores, k), np.arange(min(k, len(scores)))

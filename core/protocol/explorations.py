@@ -26,11 +26,11 @@ class ShareExploration(Message):
 
 
 class SwapsExploration(Message):
-    """Neighbours are exchanged, the first pair with this probability and others by cost and a model's scores, see
-    `foltr.core.learning.display.swapped_list`: a document moves by at most one position."""
+    """Neighbours are exchanged, the first pair with this probability and cheaper ones more often, see
+    `foltr.core.learning.display.exchange_probabilities`: it costs at most a quarter of this in reciprocal rank."""
 
     kind: Literal["swaps"] = "swaps"
-    probability: Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)] = 0.1
+    probability: Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)] = 0.004
 
 
 class InterleavingExploration(Message):

@@ -107,7 +107,7 @@ def _use(example: WorkingModel, sources: list[Source]) -> Iterator[None]:
     shown: DrawnList = best_list(scores, _N_DOCUMENTS)
     if example.draws_lists:
         for source in sources:
-            drawn = list_from(source, example.exploration, scores, base_scores, _N_DOCUMENTS, rng, advised=True)
+            drawn = list_from(source, example.exploration, scores, base_scores, _N_DOCUMENTS, rng)
             shown = drawn.shown
             yield
     clicks = np.arange(_N_DOCUMENTS) == 1

@@ -151,7 +151,8 @@ class Relearning:
             n_auxiliary=round_.n_auxiliary,
             weights=round_.weights,
         )
-        device = self._trainer.device_under(model, round_.training) if kept else None
+        # A kept list may show an order that the erased client has shaped: only its clicks are learned.
+        device = self._trainer.device_under(model, round_.training, shows_base=False) if kept else None
         if device is None:
             return None
         working_model, causes = WorkingModel(model, round_.training, device), set[str]()

@@ -220,13 +220,21 @@ class Trainer:
         self._is_loading = is_methods_own and not self._are_loaded(self.working_model)
         return self.working_model
 
-    def device_under(self, model: ModelAnnouncement, training: Training) -> MethodDevice | None:
-        """Make a device part that has learned nothing yet; None, with a log line, if the method cannot be used."""
+    def device_under(
+        self, model: ModelAnnouncement, training: Training, *, shows_base: bool = True
+    ) -> MethodDevice | None:
+        """Make a device part that has learned nothing yet; None, with a log line, if the method cannot be used.
+
+        Args:
+            shows_base: as in `DeviceContext`.
+        """
         if self._learner is not None:
             return LearnerDevice(self._learner, model.ranker, unpack_vector(model.weights), training)
         kept = unmark_state(self._store.local_state(), training)
         try:
-            device = device_for(model, training, DeviceContext(self._device_seed, kept, self._propensities))
+            device = device_for(
+                model, training, DeviceContext(self._device_seed, kept, self._propensities, shows_base=shows_base)
+            )
         except SettingsError as error:
             if str(error) != self._logged_cause:  # once, not with every model
                 self._logged_cause = str(error)

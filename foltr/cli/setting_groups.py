@@ -131,7 +131,7 @@ class Learning(Group):
     ] = Field(default_factory=dict)
     """Parameters of the method as name=value,name=value; others keep their defaults."""
     exploration: str | None = None
-    """How devices draw lists: none, share:0.1, swaps:0.1, interleaving, sampling or sampling:0.3; unset swaps:0.1."""
+    """How devices draw lists: none, share:0.1, swaps:0.05, interleaving, sampling, sampling:0.3; unset swaps:0.004."""
     ranker: Literal["linear", "neural"] = "linear"
     """The kind of ranker; fixed once the federation exists."""
     hidden: Annotated[int, Option(unit="hidden units")] = Field(default=64, ge=1, le=4096)

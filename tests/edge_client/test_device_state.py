@@ -48,10 +48,6 @@ class Gated:
             return Source.MODEL if self._gate.is_open else Source.BASE
         return source_of_next(self._gate, self._rng)
 
-    @property
-    def takes_advice(self):
-        return self._gate.takes_advice
-
 
 @pytest.mark.parametrize(
     "ranks",

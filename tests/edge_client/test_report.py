@@ -42,11 +42,11 @@ def test_mixed_lists_say_which_order_is_better_and_how_sure_that_is():
     fewer = report_of(CLOSED, of_credits(*[1, -1] * 8), is_gated=True).preference
     assert fewer.high - fewer.low > alike.high - alike.low
     report = report_of(OPEN, of_credits(*[1] * 30), is_gated=True)
-    # Of n equal ones Wilson's lower bound is n / (n + z ** 2), with fewer in effect than thirty.
-    assert report.preference.low == pytest.approx(29.3 / (29.3 + 1.96**2), abs=0.01)
+    # Of n equal ones Wilson's lower bound is n / (n + z ** 2).
+    assert report.preference.low == pytest.approx(30 / (30 + 1.96**2), abs=0.01)
     assert report.preference.high == pytest.approx(1.0)
     assert "Of 100 mixed lists 100 favour the model's order (95 % interval" in str(report)
-    assert "clicks favoured the model's by 1.64 standard errors" in report.cause
+    assert "clicks favoured the model's 100 to 1" in report.cause
 
 
 def test_rewards_of_both_orders_are_compared():
@@ -66,7 +66,7 @@ def test_rewards_of_both_orders_are_compared():
         (OPEN, Gate(), False, "without a gate nothing is compared"),
         (OPEN, Gate(), True, "the method makes its own lists"),
         (CLOSED, Gate(is_open=True), True, "the model cannot rank these documents, or is empty"),
-        (CLOSED, of_credits(*[1, -1] * 10), True, "clicks do not favour the model's by 1.64 standard errors, but by"),
+        (CLOSED, of_credits(*[1, -1] * 10), True, "clicks do not favour the model's 100 to 1, but 0."),
     ],
 )
 def test_the_cause_is_named(state, gate, is_gated, cause):

@@ -78,10 +78,9 @@ export function makeSerp(
   const source = byModel === null ? "base" : (gating?.sourceBy(state, exploration?.kind !== "none", random) ?? "model");
   const inOrder = (numbers: ArrayLike<number>) => order.map((document) => numbers[document]);
   const scores = inOrder(source === "base" ? ofBase : byModel!);
-  const advice = byModel && (source === "model" || gating?.takesAdvice(state)) ? inOrder(byModel) : null;
   const places = order.map((_, place) => -place);
   const drawnBy = drawnFor(source, exploration ?? state.exploration);
-  const { ranking, byModel: turns, ...drawn } = drawList(drawnBy, scores, places, k, random, advice);
+  const { ranking, byModel: turns, ...drawn } = drawList(drawnBy, scores, places, k, random);
   return {
     ...drawn,
     serpId: crypto.randomUUID(),

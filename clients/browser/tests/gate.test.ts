@@ -60,14 +60,6 @@ test("a closed gate shows the application's order, an open one the model's, and 
   assert.deepEqual([zero.source, zero.ranking], ["base", [0, 1, 2]]);
 });
 
-test("the model says what to exchange in the application's list until the clicks speak against it", () => {
-  const weights = new Float64Array([1]);
-  const worse = { ...NEW_GATE, credits: { weight: 1, weightSquares: 1, total: -1, squares: 1 } };
-  const advised = [null, NEW_GATE, OPEN, worse].map((gate) => gating.takesAdvice({ gate, weights }));
-  assert.deepEqual(advised, [true, true, true, false]);
-  assert.equal(gating.takesAdvice({ gate: NEW_GATE, weights: new Float64Array(1) }), false);
-});
-
 test("an interleaved list says whose credit a click is, also where all lists of the model are interleaved", () => {
   const wary = makeSerp(ROWS, 3, null, STATE, null, gating, () => 0.01);
   assert.deepEqual([wary.source, wary.ranking, wary.toCredit], ["interleaved", [2, 0, 1], [1, -1, 1]]);

@@ -5,9 +5,11 @@ import test from "node:test";
 
 import { DataError } from "../src/errors.js";
 import { drawList, logProbabilityOf, SAFE, withReversals, type Exploration } from "../src/learning/display.js";
+import { imitationStep } from "../src/learning/imitation.js";
 import { rankByScore, score, type Features } from "../src/learning/linear.js";
 import { pdgdStep, scoreGradient } from "../src/learning/pdgd.js";
 import { DEFAULT_SERP_LENGTH, makeSerp } from "../src/serps.js";
+import { WorkingModel } from "../src/training/working_model.js";
 import { vectorsOf } from "./vectors.js";
 
 function featuresOf(rows: number[][]): Features {
@@ -16,7 +18,42 @@ function featuresOf(rows: number[][]): Features {
 
 const SAMPLING = { kind: "sampling", temperature: null } as const;
 
-vectorsOf("learning").forEach((vector: any, i: number) => {
+const [ofClicks, ofOrder] = [false, true].map((is) =>
+  vectorsOf("learning").filter((one: any) => is === !!one.imitated),
+);
+
+ofOrder.forEach((vector: any, i: number) => {
+  test(`imitation ${i} ends where Python's does, to 1e-6`, () => {
+    let weights = Float64Array.from(vector.base as number[]);
+    for (let n = 0; n < vector.imitated; n++)
+      weights = imitationStep(weights, featuresOf(vector.features), vector, vector.learning_rate);
+    weights.forEach((weight, w) => assert.ok(Math.abs(weight - vector.weights[w]) <= 1e-6));
+  });
+});
+
+test("a list is imitated only if it shows the application's order: of no model, or of the same one of zeros", () => {
+  const [features, ranking] = [Float32Array.from([0, 1, 2]), [2, 0, 1]];
+  const shown = {
+    id: 1,
+    nFeatures: 1,
+    features,
+    ranking,
+    clicks: [false, false, false],
+    reversals: new Float64Array(3),
+  };
+  const learned = (baseVersion: number | null, version: number | null, base = 0, exploration: Exploration = SAFE) => {
+    const model = new WorkingModel(Float64Array.of(base), { learning_rate: 3, exploration } as any, version);
+    model.learn({ ...shown, baseVersion } as any); // without a click PDGD learns nothing
+    return model.weights[0] !== base;
+  };
+  assert.deepEqual([learned(null, 7), learned(7, 7)], [true, true]);
+  assert.deepEqual(
+    [learned(3, 7), learned(7, 7, 1), learned(7, null), learned(7, 7, 0, SAMPLING)],
+    Array(4).fill(false),
+  );
+});
+
+ofClicks.forEach((vector: any, i: number) => {
   test(`step ${i} ends where Python's does, to 1e-6`, () => {
     const { reversals } = withReversals(
       vector.ranking,

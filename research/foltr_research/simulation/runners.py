@@ -191,6 +191,7 @@ class ReferenceRunner:
             self._crowd.streams(client).device_seed,
             self._local_states.get(client),
             self._propensities(client),
+            shows_base=self._applications is not None,
         )
         return make_device(self._training, self._ranker, base, version, context)
 

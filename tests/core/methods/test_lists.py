@@ -16,7 +16,7 @@ SCORES = np.random.default_rng(5).normal(size=9).astype(np.float32)
 EXPECTED = {
     "none": lambda _rng: best_list(SCORES, K),
     "share:0.4:0.7": lambda rng: sometimes_sampled_list(SCORES, K, rng, 0.4, 0.7),
-    "swaps:0.3": lambda rng: swapped_list(rank_by_score(SCORES, K), rng, 0.3, SCORES),
+    "swaps:0.3": lambda rng: swapped_list(rank_by_score(SCORES, K), rng, 0.3),
     "interleaving": lambda rng: interleaved_list(rank_by_score(SCORES, K), np.arange(K), rng)[0],
     "sampling": lambda rng: sampled_list(SCORES, K, rng),
     "sampling:0.3": lambda rng: sampled_list(SCORES, K, rng, 0.3),
@@ -70,20 +70,18 @@ def test_a_list_comes_from_where_the_gate_says(text):
     """And says so: one that was interleaved by the exploration is to somebody's credit, too."""
     exploration, falling = read_exploration(text), np.arange(9, 0, -1.0)
 
-    def drawn(source, *, advised):
-        return list_from(source, exploration, SCORES, falling, K, np.random.default_rng(1), advised=advised)
+    def drawn(source):
+        return list_from(source, exploration, SCORES, falling, K, np.random.default_rng(1))
 
-    of_base = drawn(Source.BASE, advised=False)
+    of_base = drawn(Source.BASE)
     assert (of_base.source, of_base.to_credit) == (Source.BASE, None)
     expected = draw_base_list(exploration, falling, K, np.random.default_rng(1))
     np.testing.assert_array_equal(of_base.shown.ranking, expected.ranking)
-    expected = draw_base_list(exploration, falling, K, np.random.default_rng(1), advice=SCORES)
-    np.testing.assert_array_equal(drawn(Source.BASE, advised=True).shown.reversals, expected.reversals)
-    of_model = drawn(Source.MODEL, advised=False)
+    of_model = drawn(Source.MODEL)
     expected = draw_list(exploration, SCORES, K, np.random.default_rng(1))
     np.testing.assert_array_equal(of_model.shown.ranking, expected.ranking)
     assert of_model.source is (Source.INTERLEAVED if text == "interleaving" else Source.MODEL)
-    interleaved = drawn(Source.INTERLEAVED, advised=False)
+    interleaved = drawn(Source.INTERLEAVED)
     assert interleaved.source is Source.INTERLEAVED
     assert interleaved.to_credit is not None
     assert set(interleaved.to_credit.tolist()) == {-1, 1}

@@ -35,7 +35,7 @@ def test_one_word_says_an_exploration():
 
 def test_what_is_none_is_refused():
     for text, complaint in [
-        ("", "known are none, share, swaps, interleaving, sampling, e.g. swaps:0.1"),
+        ("", "known are none, share, swaps, interleaving, sampling, e.g. swaps:0.004"),
         ("greedy", "known are none"),
         ("none:1", "none has 0 numbers: none"),
         ("sampling:0.3:1", "sampling has 1 numbers: temperature"),
@@ -52,4 +52,4 @@ def test_what_is_none_is_refused():
 
 def test_a_federation_that_says_nothing_is_safe():
     """No document is moved by more than one position unless somebody asks for more."""
-    assert PdgdTraining().exploration == SAFE == SwapsExploration(probability=0.1)
+    assert PdgdTraining().exploration == SAFE == SwapsExploration(probability=0.004)

@@ -39,7 +39,6 @@ KINDS = [
 ]
 
 class Gate:
-    takes_advice = True
     def __init__(self, source):
         self.source = source
     def source_of_next(self, *, may_interleave):

@@ -8,8 +8,6 @@ import { rankByScore, samplePlackettLuce } from "./linear.js";
 
 /** Pairs are taken from this many first positions. */
 export const MOST_COMPARED = 50;
-/** Largest factor by which a model's opinion makes an exchange of neighbours more or less likely. */
-const MOST_ADVISED = 5;
 // exp of a larger number overflows; a weight of exp(-700) is zero for every purpose here.
 const LARGEST_EXPONENT = 700;
 
@@ -36,14 +34,13 @@ export type Exploration =
   | { readonly kind: "sampling"; readonly temperature: number | null };
 
 /** The default exploration: lists hardly differ from the best one known. */
-export const SAFE: Exploration = { kind: "swaps", probability: 0.1 };
+export const SAFE: Exploration = { kind: "swaps", probability: 0.004 };
 
 /**
  * Draw a list of k.
  *
  * @param scores of the order to show, (documents,) finite: the model's, or the base's.
  * @param base (documents,) the application's own scores, for interleaving.
- * @param advice (documents,) the model's scores, by which neighbours are exchanged; null: by depth.
  */
 export function drawList(
   exploration: Exploration,
@@ -51,12 +48,11 @@ export function drawList(
   base: ArrayLike<number>,
   k: number,
   random: Random,
-  advice: ArrayLike<number> | null = scores,
 ): Shown {
   const best = rankByScore(scores, k);
   if (exploration.kind === "none") return certain(best);
-  const drawn = drawRanking(exploration, scores, best, base, random, advice);
-  return { ...drawn, ...withReversals(drawn.ranking, logProbabilityOf(exploration, scores, base, k, advice)) };
+  const drawn = drawRanking(exploration, scores, best, base, random);
+  return { ...drawn, ...withReversals(drawn.ranking, logProbabilityOf(exploration, scores, base, k)) };
 }
 
 /** Return log P of each list that an exploration may show of these scores. */
@@ -65,10 +61,9 @@ export function logProbabilityOf(
   scores: ArrayLike<number>,
   base: ArrayLike<number>,
   k: number,
-  advice: ArrayLike<number> | null = scores,
 ): LogProbability {
   const best = rankByScore(scores, k);
-  if (exploration.kind === "swaps") return neighbourSwaps(best, exchanges(best, exploration.probability, advice));
+  if (exploration.kind === "swaps") return neighbourSwaps(best, exchanges(best, exploration.probability));
   if (exploration.kind === "interleaving") return teamDraft(best, rankByScore(base, k));
   const sampled = plackettLuce(tempered(scores, exploration.temperature));
   return exploration.kind === "share" ? bestOrSampled(best, sampled, exploration.share) : sampled;
@@ -125,12 +120,8 @@ function plackettLuce(scores: ArrayLike<number>): LogProbability {
 }
 
 /** Return the probability of exchanging each position with the one below. See Python's `exchange_probabilities`. */
-function exchanges(best: readonly number[], first: number, advice: ArrayLike<number> | null): number[] {
-  const of = advice && standardised(advice);
-  return best.slice(1).map((lower, i) => {
-    const byDepth = (first * (i + 1) * (i + 2)) / 2;
-    return Math.min(0.5, of ? byDepth * MOST_ADVISED ** Math.tanh(of[lower] - of[best[i]]) : byDepth);
-  });
+function exchanges(best: readonly number[], first: number): number[] {
+  return best.slice(1).map((_, i) => Math.min(0.5, (first * (i + 1) * (i + 2)) / 2));
 }
 
 /** Return log P of lists that are `best` with neighbours exchanged, in one of both pairings of positions. */
@@ -202,11 +193,10 @@ function drawRanking(
   best: number[],
   base: ArrayLike<number>,
   random: Random,
-  advice: ArrayLike<number> | null,
 ): Pick<Shown, "ranking" | "byModel"> {
   if (exploration.kind === "interleaving") return interleaved(best, rankByScore(base, best.length), random);
   if (exploration.kind === "swaps") {
-    return { ranking: swapped(best, exchanges(best, exploration.probability, advice), random) };
+    return { ranking: swapped(best, exchanges(best, exploration.probability), random) };
   }
   if (exploration.kind === "share" && random() >= exploration.share) return { ranking: best };
   return { ranking: samplePlackettLuce(tempered(scores, exploration.temperature), best.length, random) };

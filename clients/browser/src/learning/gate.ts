@@ -3,18 +3,20 @@
 // core/learning/gate.py is the same, with reasons. This module imports none and is loaded separately, so that a page
 // without a gate does not load it. A gate is plain data that is stored and sent to other tabs unchanged.
 
-/** Weight of a credit after the next one: a hundred interleaved lists are remembered. */
+/** Weight of a credit after the next one while the gate is open: a hundred interleaved lists are remembered. */
 export const CREDIT_DECAY = 0.99;
 /** Weight of a list of the base after the next of the base. */
 export const BASE_DECAY = 0.99;
 /** Weight of a list of the model after the next of the model: the newest fourteen count, and so the newest models. */
 export const MODEL_DECAY = 0.93;
-/** The effective number of credits needed before the gate opens or closes by them. */
+/** The effective number of credits needed to say something of them. */
 export const FEWEST_CREDITS = 10;
-/** The gate opens if the credits are above 0 by this many standard errors. */
-export const OPENS_ABOVE = 1.64;
-/** It closes if they are below 0 by one. */
-export const CLOSES_BELOW = -1;
+/** The gate opens once a stake on the model has grown this many times. */
+export const OPENS_AT = 100;
+/** The stakes of a bet, in equal parts. */
+const STAKES = [0.15, 0.3, 0.6, 1.2];
+/** It closes if they are below 0 by this many standard errors. */
+export const CLOSES_BELOW = -2;
 /** It closes if the model's lists perform worse than the base's by this many standard errors of the difference. */
 export const WORSE_BY = 2;
 /** The number of lists of each needed for this comparison. */
@@ -22,12 +24,14 @@ export const FEWEST_LISTS = 6;
 /** Share of interleaved lists before there is evidence for the model, and for checking it while the gate is open. */
 export const SHARE_WARY = 0.05;
 /** Their share while the gate is closed and the credits say that the model is worse, */
-export const SHARE_DISMISSED = 0.02;
+export const SHARE_DISMISSED = 0.01;
 /** which they say if they are below 0 by this many standard errors. */
 export const DISMISSED_BELOW = -2;
 /** Their share while the gate is closed and the model looks no worse. */
 export const SHARE_PROMISING = 0.5;
-/** The number of credits needed for this. */
+/** Their share while the gate is closed and the credits are above 0 by a standard error. */
+export const SHARE_LIKELY = 1;
+/** The effective number of credits needed for this. */
 export const FEWEST_PROMISING = 4;
 const LEAST_VARIANCE = 0.02; // of a reciprocal rank: a few equal ones are no certainty
 
@@ -81,8 +85,10 @@ export const NEW_GATE: Gate = {
 
 /** Return the share of the next lists to interleave. */
 export function shareInterleaved(gate: Gate): number {
-  if (gate.isOpen || gate.credits.weight < FEWEST_PROMISING) return SHARE_WARY;
-  if (gate.credits.total >= 0) return SHARE_PROMISING;
+  const { isOpen, credits } = gate;
+  // Without credits it is no number.
+  if (isOpen || !(shareOfVariance(credits) * FEWEST_PROMISING <= 1)) return SHARE_WARY;
+  if (credits.total >= 0) return creditScore(gate) > 1 ? SHARE_LIKELY : SHARE_PROMISING;
   return creditScore(gate) < DISMISSED_BELOW ? SHARE_DISMISSED : SHARE_WARY;
 }
 
@@ -90,6 +96,12 @@ export function shareInterleaved(gate: Gate): number {
 export function creditScore({ credits }: Gate): number {
   // Each credit is 1 or -1, and 0 on average if both are equally good.
   return credits.weight > 0 ? credits.total / Math.sqrt(credits.weightSquares) : 0;
+}
+
+/** Return how many times a stake on the model has grown by the credits. If it is no better, that is chance. */
+export function growth({ credits }: Gate): number {
+  const gains = STAKES.map((stake) => stake * credits.total - (stake ** 2 * credits.weightSquares) / 2);
+  return gains.reduce((sum, gain) => sum + Math.exp(gain), 0) / STAKES.length;
 }
 
 /** Return by how many standard errors the model's lists perform better than the base's; 0 with too few lists. */
@@ -138,7 +150,7 @@ export function judgedBy(
 /**
  * Return the gate after one more shown list.
  *
- * An interleaved list gives one credit, to the order whose documents got more clicks.
+ * An interleaved list gives one credit, to the order whose document was clicked last: the more, the higher up.
  */
 export function withList(gate: Gate, { source, toCredit }: JudgedList, clicks: readonly boolean[]): Gate {
   const reward = rewardOf(clicks);
@@ -151,7 +163,7 @@ export function withList(gate: Gate, { source, toCredit }: JudgedList, clicks: r
   gate = { ...gate, counts: { ...gate.counts, [source]: counted } };
   if (source === "base") return { ...gate, ofBase: withNext(gate.ofBase, reward, BASE_DECAY) };
   if (source === "model") return afterListOfModel({ ...gate, ofModel: withNext(gate.ofModel, reward, MODEL_DECAY) });
-  return withCredit(gate, creditOf(clicks, toCredit));
+  return withCredit(gate, toCredit, clicks);
 }
 
 /**
@@ -177,7 +189,7 @@ export function withMoreClicks(
   if (source === "base") return { ...gate, ofBase: replacing(gate.ofBase, from, to, nSince, BASE_DECAY) };
   if (source === "model")
     return afterListOfModel({ ...gate, ofModel: replacing(gate.ofModel, from, to, nSince, MODEL_DECAY) });
-  return creditOf(before, toCredit) ? gate : withCredit(gate, creditOf(now, toCredit));
+  return creditOf(before, toCredit) ? gate : withCredit(gate, toCredit, now);
 }
 
 interface Stored {
@@ -188,11 +200,6 @@ interface Stored {
 /** Return the source of the next list from the stored state. A model of zeros is ignored. */
 export function sourceBy({ gate, weights }: Stored, mayInterleave: boolean, random: () => number): Source {
   return weights?.some(Boolean) ? sourceOfNext(gate ?? NEW_GATE, mayInterleave, random) : "base";
-}
-
-/** Return whether the model advises which neighbours of the application's list to exchange. */
-export function takesAdvice({ gate, weights }: Stored): boolean {
-  return !!weights?.some(Boolean) && (gate === null || gate.isOpen || gate.credits.total >= 0);
 }
 
 /**
@@ -220,32 +227,36 @@ function rewardOf(clicks: readonly boolean[]): number {
 
 /** Return 1 if an interleaved list's clicks credit the model, -1 if the base, 0 if neither. */
 function creditOf(clicks: readonly boolean[], toCredit: readonly number[] = []): number {
-  return Math.sign(toCredit.reduce((sum, each, i) => (clicks[i] ? sum + each : sum), 0));
+  return toCredit[clicks.lastIndexOf(true)] ?? 0;
 }
 
-function withCredit(gate: Gate, credit: number): Gate {
-  return credit === 0 ? gate : afterCredit({ ...gate, credits: withNext(gate.credits, credit, CREDIT_DECAY) });
+function withCredit(gate: Gate, toCredit: readonly number[] | undefined, clicks: readonly boolean[]): Gate {
+  const credit = creditOf(clicks, toCredit);
+  if (credit === 0) return gate;
+  const weight = 1 / (1 + Math.floor(clicks.lastIndexOf(true) / 2));
+  // A stake must not forget its losses.
+  gate = { ...gate, credits: withNext(gate.credits, credit, gate.isOpen ? CREDIT_DECAY : 1, weight) };
+  if (!gate.isOpen && growth(gate) >= OPENS_AT) return { ...gate, isOpen: true, ofModel: NO_NUMBERS };
+  return gate.isOpen && creditScore(gate) < CLOSES_BELOW ? closed(gate) : gate;
 }
 
-function afterCredit(gate: Gate): Gate {
-  if (gate.credits.weight < FEWEST_CREDITS) return gate;
-  if (!gate.isOpen && creditScore(gate) > OPENS_ABOVE) return { ...gate, isOpen: true, ofModel: NO_NUMBERS };
-  return gate.isOpen && creditScore(gate) < CLOSES_BELOW ? { ...gate, isOpen: false } : gate;
-}
-
-/** Close the gate if the model's lists perform worse. The credits were another model's then, and are dropped. */
+/** Close the gate if the model's lists perform worse. */
 function afterListOfModel(gate: Gate): Gate {
-  if (!gate.isOpen || modelScore(gate) >= -WORSE_BY) return gate;
+  return gate.isOpen && modelScore(gate) < -WORSE_BY ? closed(gate) : gate;
+}
+
+/** Return the gate closed, without the credits that opened it: they were another model's. */
+function closed(gate: Gate): Gate {
   return { ...gate, isOpen: false, credits: NO_NUMBERS, ofModel: NO_NUMBERS };
 }
 
 /** Return the mean with one more number, after the decay of earlier ones. */
-function withNext({ weight, weightSquares, total, squares }: FadingMean, number: number, decay: number): FadingMean {
+function withNext(mean: FadingMean, number: number, decay: number, weight = 1): FadingMean {
   return {
-    weight: weight * decay + 1,
-    weightSquares: weightSquares * decay * decay + 1,
-    total: total * decay + number,
-    squares: squares * decay + number * number,
+    weight: mean.weight * decay + weight,
+    weightSquares: mean.weightSquares * decay * decay + weight * weight,
+    total: mean.total * decay + weight * number,
+    squares: mean.squares * decay + weight * number * number,
   };
 }
 

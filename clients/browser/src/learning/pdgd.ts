@@ -58,8 +58,8 @@ export function scoreGradient(scores: ArrayLike<number>, list: ClickedList): Flo
   return gradient;
 }
 
-/** Carry a gradient of the shown scores back to linear weights: a weighted sum of feature rows. */
-function weightedRows(features: Features, ranking: readonly number[], rowWeights: Float64Array): Float64Array {
+/** Carry a gradient of scores back to linear weights: a weighted sum of feature rows. */
+export function weightedRows(features: Features, ranking: readonly number[], rowWeights: Float64Array): Float64Array {
   const { nFeatures, values } = features;
   const total = new Float64Array(nFeatures);
   ranking.forEach((document, i) => {

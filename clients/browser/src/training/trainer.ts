@@ -80,7 +80,7 @@ export class Trainer {
     this.loggedCause = cause ?? "";
     const base = linearWeights(announcement);
     if (cause === null && base !== null && training.kind === "pdgd")
-      this.workingModel = new WorkingModel(base, training);
+      this.workingModel = new WorkingModel(base, training, announcement.version);
   }
 
   /**

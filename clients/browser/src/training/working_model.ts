@@ -1,6 +1,7 @@
 // The working model of a device: a copy of the global model that ranks lists and learns from their clicks.
 
 import { DataError } from "../errors.js";
+import { imitationStep } from "../learning/imitation.js";
 import type { Features } from "../learning/linear.js";
 import { pdgdStep } from "../learning/pdgd.js";
 import { MAX_ABS_DELTA, packVector, unpackVector, type Bytes } from "../protocol/fields.js";
@@ -34,9 +35,11 @@ export class WorkingModel {
   /** The learned interactions, in order. */
   readonly interactionIds: number[] = [];
 
+  /** @param version of the global model; null for a step of an unlearning job. */
   constructor(
     readonly base: Float64Array<ArrayBuffer>,
     readonly training: PdgdTraining,
+    private readonly version: number | null = null,
   ) {
     this.learned = base;
   }
@@ -52,11 +55,17 @@ export class WorkingModel {
     if (features.nFeatures !== this.base.length) {
       throw new DataError(`${features.nFeatures} features; the federation's ranker has ${this.base.length}`);
     }
-    this.learned = checkedWeights(
-      pdgdStep(this.learned, features, interaction, this.training.learning_rate),
-      this.base,
-    );
+    const step = this.imitates(interaction) ? imitationStep : pdgdStep;
+    this.learned = checkedWeights(step(this.learned, features, interaction, this.training.learning_rate), this.base);
     this.interactionIds.push(interaction.id);
+  }
+
+  /** Whether the list shows the application's order, which a model of zeros learns first. */
+  private imitates({ baseVersion }: Interaction): boolean {
+    if (this.version === null || this.base.some(Boolean)) return false;
+    // It is null for samples of unscaled scores alone: with zeros their order is random.
+    const { temperature } = this.training.exploration as { temperature?: number | null };
+    return temperature !== null && (baseVersion === null || baseVersion === this.version);
   }
 
   /** Return the difference to the global model as it is sent, float32. */

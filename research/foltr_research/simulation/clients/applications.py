@@ -66,9 +66,9 @@ class Applications:
         scores, _ = device.scores(query.features, exploring=True)
         gate = self._gate(client)
         if not device.weights.any():
-            return list_from(Source.BASE, exploration, scores, query.base_scores, k, rng, advised=False)
+            return list_from(Source.BASE, exploration, scores, query.base_scores, k, rng)
         source = source_of_next(gate, rng)
-        return list_from(source, exploration, scores, query.base_scores, k, rng, advised=gate.takes_advice)
+        return list_from(source, exploration, scores, query.base_scores, k, rng)
 
     def take_clicks(self, client: int, shown: SourcedList, clicks: NDArray[np.bool_]) -> None:
         """Let a client's gate judge by the clicks (k,) on its newest list."""
