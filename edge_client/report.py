@@ -63,7 +63,7 @@ def report_of(state: DeviceState, gate: Gate, *, is_gated: bool) -> Report:
         _cause(state, gate, is_gated=is_gated),
         sum(count.lists for count in counts),
         sum(count.clicked for count in counts),
-        gate.counts,
+        dict(gate.counts),
         gate.preference,
         gate.reward_difference,
     )

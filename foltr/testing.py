@@ -13,6 +13,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 from unittest.mock import patch
 
@@ -42,10 +43,12 @@ class FakeFederation:
     """A federation of linear rankers. Devices take part that are made within its ``with``, with its `credentials`.
 
     Args:
-        features: how many columns the features have, or their schema if the application declares it.
+        features: how many columns the features have, or their schema or its file if the application declares one.
     """
 
-    def __init__(self, features: int | FeatureSchema) -> None:
+    def __init__(self, features: int | str | Path | FeatureSchema) -> None:
+        if isinstance(features, str | Path):
+            features = FeatureSchema.read(features)
         self._schema_hash = None if isinstance(features, int) else features.hash
         self._weights = np.zeros(features if isinstance(features, int) else features.n_features, np.float32)
         self._version, self._round, self._is_open = 0, 0, False

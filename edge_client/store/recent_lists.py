@@ -121,7 +121,7 @@ class RecentLists:
             found = RecentList(shown, None if found is None else found.before)
         if found is None:
             raise DataError(
-                f"serp: no list {serp_id!r:.40} is known: another ranker made it, or it was shown more than a day or "
+                f"serp: no list {serp_id!r:.40} is known: it was never stored, or was shown more than a day or "
                 f"{self._most} lists ago. Rank again, and show the new list"
             )
         width = found.serp.features.shape[1]

@@ -122,7 +122,7 @@ class Learning(Group):
     initial_model: str | None = None
     """First weights of a linear ranker (`docs/features.md`); unset begins with zeros."""
     interactions: Annotated[int, Option(unit="interactions")] = Field(default=5, ge=1, le=100_000)
-    """Interactions in one update."""
+    """Lists in each update, exactly."""
     method: str = "fpdgd"
     """How devices learn and the federator aggregates (`foltr methods`); fixed once the federation exists."""
     method_parameters: Annotated[

@@ -47,7 +47,7 @@ def test_an_id_is_enough_also_after_a_restart(path):
 def test_a_list_of_another_ranker_is_refused_when_it_is_recorded(path):
     """Not dropped when it is to be learned; of another number of features it cannot be this one's."""
     with SearchRanker(store=":memory:", n_features=3) as other, SearchRanker(store=path, n_features=4) as ranker:
-        with pytest.raises(DataError, match="another ranker made it"):
+        with pytest.raises(DataError, match="never stored"):
             ranker.record_clicks(other.rank(np.eye(3)), [0])
         serp_id = ranker.rank(np.eye(4)).serp_id
         assert ranker.n_waiting == 0

@@ -82,7 +82,7 @@ def test_a_list_of_another_ranker_is_refused(path):
     """By its id and as an object; so is anything that is no list, and a list of other features."""
     with opened(path) as store:
         for strange in ("unknown", listed("another's")):
-            with pytest.raises(DataError, match="another ranker made it"):
+            with pytest.raises(DataError, match="never stored"):
                 store.recent.find(strange)
         for nothing in (None, 7, b"id"):
             with pytest.raises(DataError, match="expected what `rank` returned, or its serp_id"):
