@@ -134,7 +134,7 @@ def test_the_terminal_finds_opens_and_resets(tmp_path):
 
 
 def test_it_learns_the_order_of_the_index_and_then_from_what_was_opened(books, tmp_path, monkeypatch):
-    """The first model ranks like BM25, whatever was opened; in the second what was opened has gained."""
+    """The first model ranks like BM25; in the second what was opened has gained."""
     options = {"ranking": Ranking(exploration="swaps:0.5"), "experiment": Experiment(seed=1)}
     monkeypatch.setattr("search.SearchRanker", partial(SearchRanker, **options))
     best = books.find("word").candidates[:N_SHOWN]
