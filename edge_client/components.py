@@ -89,6 +89,7 @@ class DeviceComponents:
             learner=options.experiment.learner,
             device_seed=device_seed,
             propensities=checked_propensities(ranking.propensities),
+            gated=ranking.gate,
             are_loaded=partial(are_loaded, gated=ranking.gate),
         )
         self.relearning = Relearning(session, store, self.trainer, device_seed, privacy.unlearning_limits)

@@ -13,11 +13,11 @@ lock. Plain functions compute everything, as on a device without numba: nobody w
 """
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, KeysView, ValuesView
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -295,6 +295,12 @@ class SearchRanker(Device):
         """Return as `Device.report` does. Raises UsageError if it is closed."""
         self._shared.check_open()
         return super().report()
+
+    def _as_sent(self, argument: str, value: Any) -> Any:
+        """Return an argument for the process that owns the store, which may lack the libraries of the rows."""
+        if argument == "features":
+            return as_numbers(value, None if self._schema is None else self._schema.names)
+        return list(value) if isinstance(value, Iterator | KeysView | ValuesView) else value
 
     def _checked_width(self, features: Rows) -> Rows:
         """Return the features; DataError if they are not as many as the application said."""

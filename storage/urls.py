@@ -26,6 +26,8 @@ def read_url(url: str) -> URL:
     if parsed.drivername in ("postgresql", "postgres"):
         if unknown := sorted(set(parsed.query) - _QUERY_KEYS):
             raise _bad_url(url, f"{', '.join(unknown)} after the ? is not one of {', '.join(sorted(_QUERY_KEYS))}")
+        if "@" in (parsed.host or ""):  # messages name the host, which would be the end of the password
+            raise _bad_url(url, "write each @ of the password as %40")
         if not parsed.database:
             raise _bad_url(url, "it names no database")
         query = {"ssl" if key == "sslmode" else key: value for key, value in parsed.query.items()}

@@ -40,6 +40,17 @@ def test_all_devices_learn_in_a_round():
         assert one.weights[1] - one.weights[0] > 0
 
 
+def test_without_a_gate_the_first_model_learns_clicks_and_no_order():
+    """Its own lists are shown from the first click on: to imitate them would teach it its own errors."""
+    with (
+        FakeFederation(2) as federation,
+        SearchRanker(federation.credentials("a"), store=":memory:", ranking=Ranking(gate=False)) as ranker,
+    ):
+        ranker.record_clicks(ranker.rank(DOCUMENTS), [])
+        federation.run_round()
+        assert ranker.weights.tolist() == [0.0, 0.0]
+
+
 def test_a_device_goes_on_after_a_restart_with_the_store_it_had(tmp_path):
     """What was counted stays so, and what was recorded without the federation counts then."""
     with FakeFederation(2) as federation:

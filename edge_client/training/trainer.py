@@ -67,6 +67,7 @@ class Trainer:
         learner: learns instead of the method; None except in tests.
         device_seed, propensities: see `DeviceContext`.
         rng: for a method's draws when it learns or sends.
+        gated: whether a gate decides which lists come from the model; without one all do, and none is imitated.
         are_loaded: whether a model's kernels are loaded; if not, `learn_when_loaded` asks again.
 
     Attributes:
@@ -84,6 +85,7 @@ class Trainer:
         learner: Learner | None,
         device_seed: int,
         propensities: NDArray[np.float64] | None,
+        gated: bool = True,
         are_loaded: Callable[[WorkingModel], bool] = _at_first_call,
     ) -> None:
         self._store = store
@@ -92,6 +94,7 @@ class Trainer:
         self._learner = learner
         self._device_seed = device_seed
         self._propensities = propensities
+        self._gated = gated
         self._are_loaded, self._is_loading = are_loaded, False
         self._logged_cause = ""
         self.misfit: str | None = None
@@ -226,15 +229,14 @@ class Trainer:
         """Make a device part that has learned nothing yet; None, with a log line, if the method cannot be used.
 
         Args:
-            shows_base: as in `DeviceContext`.
+            shows_base: as in `DeviceContext`, for a device with a gate.
         """
         if self._learner is not None:
             return LearnerDevice(self._learner, model.ranker, unpack_vector(model.weights), training)
         kept = unmark_state(self._store.local_state(), training)
         try:
-            device = device_for(
-                model, training, DeviceContext(self._device_seed, kept, self._propensities, shows_base=shows_base)
-            )
+            context = DeviceContext(self._device_seed, kept, self._propensities, shows_base=shows_base and self._gated)
+            device = device_for(model, training, context)
         except SettingsError as error:
             if str(error) != self._logged_cause:  # once, not with every model
                 self._logged_cause = str(error)

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import wraps
 from inspect import getattr_static, isfunction, signature
 from pathlib import Path
@@ -137,8 +137,7 @@ class SharedDevice:
             if self._is_copy:
                 self._is_copy, self._lost_at = False, time.monotonic()
                 self._start_watching()
-        given = [list(value) if isinstance(value, Iterator) else value for value in request.args]
-        request, give_up_at = request._replace(args=tuple(given)), time.monotonic() + within_s
+        give_up_at = time.monotonic() + within_s
         while (connection := self._reach(give_up_at)) is not None:
             try:
                 self._hand_over(connection)
@@ -353,7 +352,7 @@ def _called(ranker: object, request: Request) -> object:
 def runs_in_owner(ranker: type[RankerT]) -> type[RankerT]:
     """Have each public method and property of a class run in the process that owns the store.
 
-    Instances have a `SharedDevice` as ``_shared``.
+    Instances have a `SharedDevice` as ``_shared``, and ``_as_sent(argument, value)`` that returns what can be pickled.
     """
     for name in dir(ranker):
         attribute = getattr_static(ranker, name)
@@ -374,16 +373,17 @@ def _in_owner(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         shared: SharedDevice = ranker._shared  # noqa: SLF001 (of the class that is decorated)
         if shared.is_here:
             return method(ranker, *args, **kwargs)
-        timeout_s = arguments.bind(ranker, *args, **kwargs)
-        timeout_s.apply_defaults()
-        within_s = shared.rank_within_s if name in _ALONE else _ANSWER_S + timeout_s.arguments.get("timeout_s", 0.0)
+        bound = arguments.bind(ranker, *args, **kwargs)
+        given = {one: ranker._as_sent(one, bound.arguments[one]) for one in list(bound.arguments)[1:]}  # noqa: SLF001
+        bound.apply_defaults()
+        within_s = shared.rank_within_s if name in _ALONE else _ANSWER_S + bound.arguments.get("timeout_s", 0.0)
         try:
-            answer = shared.ask(Request(name, args, kwargs), within_s)
+            answer = shared.ask(Request(name, kwargs=given), within_s)
         except UnavailableError:
             if name not in _ALONE:
                 raise
             answer = None
-        return method(ranker, *args, **kwargs) if answer is None else answer.value
+        return method(ranker, **given) if answer is None else answer.value
 
     return in_owner
 

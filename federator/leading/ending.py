@@ -42,7 +42,8 @@ async def note_ending(database: Database, federation: str, error: Exception) -> 
     ending = next((ending for kind, ending in _ENDINGS if isinstance(error, kind)), Ending.FAILED)
     # Others may name a client, which may be erased; its log has them.
     is_nameless = isinstance(error, SettingsError | UnavailableError | WriterFencedError)
-    detail = str(error) if is_nameless else type(error).__name__
+    # Not every reader of a verdict may know the database's address.
+    detail = str(error).replace(database.location, "The database") if is_nameless else type(error).__name__
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_NOTED_WITHIN_S), database.separate_pool() as pool:
             await note_ended(pool, federation, ending, detail)

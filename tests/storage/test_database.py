@@ -38,7 +38,8 @@ def test_a_wrong_url_names_the_setting_and_the_forms_but_no_password() -> None:
         ("sqlite+pysqlite:///x.sqlite", "sqlite+pysqlite is not a database foltr can use"),
         ("sqlite://", "needs the path of a file"),
         ("sqlite:///:memory:", "needs the path of a file"),
-        ("postgresql://me:s3@cret@host", "it names no database"),
+        ("postgresql://me:s3cret@host", "it names no database"),
+        ("postgresql://me:s3@cret@host/foltr", "write each @ of the password as %40"),
         ("postgresql://me@host/foltr?password=s3cret", "password after the ? is not one of"),
         ("postgresql://me@host/foltr?jit=off", "jit after the ? is not one of"),
     ]:

@@ -40,6 +40,8 @@ export interface AgentOptions {
   /** Hash of the application's feature schema; empty if it has declared none. */
   readonly schemaHash: string;
   readonly unlearningLimits: UnlearningLimits;
+  /** See `Trainer`. */
+  readonly isGated: boolean;
   readonly log: Log;
   /** Called after each turn in which the state may have changed. */
   readonly onState: (state: DeviceState) => void;
@@ -73,7 +75,7 @@ export class Agent {
     const keep = (pace: KeptPace | null) =>
       void store.putPace(pace).catch((error: unknown) => log("warning", "pace_not_stored", { cause: causeOf(error) }));
     const visits = new Visits(await store.pace(), participation, keep, log);
-    const trainer = new Trainer(store, participation, log);
+    const trainer = new Trainer(store, participation, log, options.isGated);
     const contributor = new Contributor(session, store, participation, trainer, log, now);
     const relearning = new Relearning(store, log, Math.random, options.unlearningLimits);
     const turns = new Turns(log);

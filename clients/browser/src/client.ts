@@ -147,7 +147,7 @@ export class EdgeClient {
     const onState = (state: DeviceState) => client.tellState(state);
     const lead = async () => {
       const unlearningLimits = { ...USUAL_LIMITS, ...options.unlearningLimits };
-      const kept = { store, schemaHash, unlearningLimits };
+      const kept = { store, schemaHash, unlearningLimits, isGated: options.gate !== false };
       client.agent = await Agent.start({ credentials, key, verify, broker, ...kept, log, onState });
     };
     const leading = () => lead().catch((error: unknown) => log("error", "not_started", { cause: causeOf(error) }));

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -22,6 +23,7 @@ from foltr.core.learning.gate import Source
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.schemas import Feature, FeatureSchema
 from foltr.core.protocol.signing import SigningKey
 from foltr.edge_client.store.store import DeviceStore
 
@@ -316,6 +318,18 @@ def test_what_the_owner_raises_is_raised_in_every_process(start, path):
     assert ranker.rank(DOCUMENTS).ranking.tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(UsageError, match="it is closed"):
         ranker.record_clicks(serp, [1])
+
+
+def test_rows_and_clicks_of_any_kind_reach_the_owner(path):
+    """Also those that cannot be pickled, in every argument."""
+    schema = FeatureSchema(name="any", version=1, features=[Feature(name="x", scaling="ratio")])
+    rows = [defaultdict(lambda: 0.0, x=0.1), defaultdict(lambda: 0.0, x=0.2)]
+    with SearchRanker(store=path, schema=schema), SearchRanker(store=path, schema=schema) as other:
+        serp = other.rank(features=rows, base={"one": 1.0, "two": 2.0}.values(), exploration="none")
+        assert serp.ranking.tolist() == [1, 0]
+        other.record_clicks(serp.serp_id, clicked=(position for position in (0,)))
+        other.record_clicks(serp.serp_id, {1: "opened"}.keys())
+        assert (other.scores(rows).tolist(), other.n_waiting, other.report().n_clicked) == ([0.0, 0.0], 1, 1)
 
 
 def test_an_owner_that_closes_hands_over(start, path):

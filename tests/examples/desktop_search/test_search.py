@@ -12,7 +12,7 @@ from support.waiting import wait_until
 from features import SCHEMA
 from federation import running_federation
 from folder import Folder
-from foltr import Ranking, SearchRanker
+from foltr import Experiment, Ranking, SearchRanker
 from foltr.core.operator.credentials import write_credentials
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.testing import FakeFederation
@@ -133,20 +133,26 @@ def test_the_terminal_finds_opens_and_resets(tmp_path):
     assert "page.py:1" in done.stdout
 
 
-def test_it_learns_from_what_was_opened(books, tmp_path):
-    """After a round the model ranks what was opened higher, and the report counts the lists."""
+def test_it_learns_the_order_of_the_index_and_then_from_what_was_opened(books, tmp_path, monkeypatch):
+    """The first model ranks like BM25; in the second what was opened has gained."""
+    options = {"ranking": Ranking(exploration="swaps:0.5"), "experiment": Experiment(seed=1)}
+    monkeypatch.setattr("search.SearchRanker", partial(SearchRanker, **options))
+    best = books.find("word").candidates[:N_SHOWN]
     with FakeFederation(SCHEMA) as federation:
         write_credentials(tmp_path / "device-1.json", federation.credentials("device-1"))
         search = Search(books, tmp_path / "home", tmp_path / "device-1.json")
-        for _ in range(5):
-            search_and_open(search)
-        search.finish()
-        assert federation.run_round() == search.ranker.model_version == 1
-        candidates = books.find("page")
-        scores = search.ranker.scores(candidates.features)
-        opened = [one.name for one in candidates.candidates].index(search.find("page")[2].name)
-        assert scores[opened] > scores.mean()
-        assert search.ranker.report().n_clicked == 5
+        leads = []
+        for version in (1, 2):
+            for _ in range(5):
+                found = search.find("word")
+                search.open(found.index(best[-1]))
+                search.finish()
+            assert federation.run_round() == search.ranker.model_version == version
+            scores = search.ranker.scores(books.find("word").features)
+            leads.append(scores[0] - scores[N_SHOWN - 1])
+        assert leads[0] > 0
+        assert leads[1] < leads[0]
+        assert search.ranker.report().n_clicked == 10
         search.close()
 
 

@@ -48,6 +48,13 @@ async def test_each_error_has_its_reason(database, error, ending) -> None:
     assert await ends_with(database, error) == (ending, detail)
 
 
+async def test_it_does_not_say_where_the_database_is(database) -> None:
+    """The API shows it to readers who may not know."""
+    error = UnavailableError(f"{database.location} cannot be used: its disk is full. Free space there")
+    said = "The database cannot be used: its disk is full. Free space there"
+    assert await ends_with(database, error) == (Ending.UNAVAILABLE, said)
+
+
 @pytest.mark.parametrize("goes_on", [renew_lease, give_up_lease, take_lease])
 async def test_it_is_void_once_a_process_leads(database, goes_on) -> None:
     """One that leads while another could not start, and so did not end; and the next one to lead."""

@@ -20,6 +20,8 @@ export class Trainer {
     private readonly store: DeviceStore,
     private readonly participation: Participation,
     private readonly log: Log,
+    /** Whether a gate decides which lists come from the model; without one all do, and none is imitated. */
+    private readonly isGated: boolean,
   ) {}
 
   /** (features,) weights to rank by; null without a linear model. */
@@ -80,7 +82,7 @@ export class Trainer {
     this.loggedCause = cause ?? "";
     const base = linearWeights(announcement);
     if (cause === null && base !== null && training.kind === "pdgd")
-      this.workingModel = new WorkingModel(base, training, announcement.version);
+      this.workingModel = new WorkingModel(base, training, this.isGated ? announcement.version : null);
   }
 
   /**

@@ -35,7 +35,7 @@ export class WorkingModel {
   /** The learned interactions, in order. */
   readonly interactionIds: number[] = [];
 
-  /** @param version of the global model; null for a step of an unlearning job. */
+  /** @param version of the global model; null if no list is imitated: without a gate, or in a step of an unlearning job. */
   constructor(
     readonly base: Float64Array<ArrayBuffer>,
     readonly training: PdgdTraining,
