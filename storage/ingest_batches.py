@@ -214,6 +214,7 @@ async def _forgotten(
 
 async def find_public_keys(db: Database, name: str, client_ids: frozenset[str]) -> dict[str, bytes | None]:
     """Find the keys that verify these clients' messages; names that are not clients are left out."""
+    await db.follow_file()
     async with db.reading() as connection:
         of_batch = clients.c.client_id.in_(_names(connection, client_ids))
         found = select(clients.c.client_id, clients.c.public_key).where(clients.c.federation == name, of_batch)
@@ -224,6 +225,7 @@ async def list_keys(db: Database, name: str, after: int, limit: int = 50_000) ->
     """List the keys of clients that joined later than those already listed; also return where to continue."""
     columns = select(clients.c.id, clients.c.client_id, clients.c.public_key)
     later = columns.where(clients.c.federation == name, clients.c.id > after, is_client())
+    await db.follow_file()
     async with db.reading() as connection:
         rows = (await connection.execute(later.order_by(clients.c.id).limit(limit))).all()
     return {row.client_id: row.public_key for row in rows}, rows[-1].id if rows else after
@@ -233,6 +235,7 @@ async def find_facts(db: Database, name: str) -> RoundFacts | None:
     """Find the facts of the open round; None if workers do not take updates, or no round is open."""
     columns = federations.c.writer_epoch, federations.c.n_deletions, ingestion.c.takes_updates
     takes = select(*columns).join_from(federations, ingestion, ingestion.c.federation == federations.c.name)
+    await db.follow_file()
     async with db.reading() as connection:
         held = (await connection.execute(takes.where(federations.c.name == name))).one_or_none()
         if held is None or held.takes_updates is not TakesUpdates.WORKERS:

@@ -14,6 +14,7 @@ from support.tally_database import made_tallies
 
 from foltr.api.access import COOKIE
 from foltr.api.tokens import Role
+from foltr.core.protocol.verdicts import Reason
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.federations import claim_federation, create_federation
 from foltr.storage.records import Batch, NewUpdate, RoundOpening
@@ -180,8 +181,8 @@ class TestInChromium:
             await charted(page, busy)
             path.rename(away)
             await page.wait_for_function(_LEVEL, arg="down")
-            assert await page.text_content("#gravest .sentence") == "The database does not answer."
-            assert "foltr doctor" in await page.text_content("#gravest")
+            assert await page.text_content("#gravest .sentence") == Reason.DATABASE_GONE.sentence
+            assert "move it back" in await page.text_content("#gravest")
             assert await page.text_content("#link") == "(the rest of this page is from then)"
             assert await page.text_content("#updates") == "1 of 2"
             await seen(page, "overview-away")

@@ -335,7 +335,7 @@ async def test_the_verdict_is_down_from_the_moment_that_the_database_is_away(on_
         path.unlink()
     answer = await on_sqlite.get("/api/v1/models", on_sqlite.token(Role.VIEWER))
     findings = answer.json()["verdict"]["findings"]
-    assert (answer.status_code, [finding["reason"] for finding in findings]) == (503, ["database_unreachable"])
+    assert (answer.status_code, [finding["reason"] for finding in findings]) == (503, ["database_gone"])
 
 
 @pytest.mark.parametrize(

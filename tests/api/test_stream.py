@@ -256,7 +256,7 @@ async def test_listeners_hear_that_the_database_is_away(tmp_path, monkeypatch):
     async with asked(url, tmp_path) as server, Listener(server, server.token(Role.VIEWER)) as listener:
         assert await listener.next("status")
         path.rename(away)
-        assert "foltr doctor" in (await listener.next("away"))["detail"]
+        assert "move it back" in (await listener.next("away"))["detail"]
         away.rename(path)
         assert await listener.next("status")
 

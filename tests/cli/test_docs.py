@@ -215,6 +215,8 @@ def _values(node: ast.expr, tree: ast.Module) -> set[str]:
     match node:
         case ast.Constant(value=str(value)):
             return {value}
+        case ast.Attribute(value=ast.Name(id="EventKind"), attr=name):
+            return {EventKind[name]}
         case ast.JoinedStr():
             assert ast.unparse(node) == "f'client_{change.kind}'"
             from typing import get_args, get_type_hints

@@ -66,11 +66,11 @@ class DeviceDisk(DeviceStore):
         _empty_store(self._client_id).copy_to(self._db)
         super()._prepare(owner)
 
-    def transaction(self) -> AbstractContextManager[sqlite3.Cursor]:
+    def transaction(self, *, is_synced: bool = True) -> AbstractContextManager[sqlite3.Cursor]:
         if self.n_failures_due:
             self.n_failures_due -= 1
             raise DataError("the disk is full")
-        return super().transaction()
+        return super().transaction(is_synced=is_synced)
 
     def close(self) -> None:
         """Stay: the process ends, and the disk does not."""
