@@ -48,7 +48,7 @@ def draw(panels: dict[str, list[dict[str, Any]]]) -> Figure:
         axis.set_xlabel("searches")
         axis.set_ylabel("MRR@10 minus BM25's")
         axis.sharey(axes[0])
-    axes[-1].legend(loc="lower right", fontsize="small")
+    axes[0].legend(loc="lower right", fontsize="small")
     return figure
 
 

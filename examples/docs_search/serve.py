@@ -14,14 +14,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from foltr.broker.embedded import LOOPBACK, embedded_broker, free_port
 from foltr.cli.output import configure_logging
 from foltr.core.operator.credentials import BrokerAccess, Credentials, public_key_from
 from foltr.core.protocol.enrolment import issue_enrolment
-from foltr.core.protocol.explorations import SwapsExploration
-from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.trainings import PdgdTraining
@@ -33,11 +29,8 @@ from foltr.storage.migrate import upgrade
 
 NAME: Final = "docs-search"
 _SCHEMA: Final = FeatureSchema.read(Path(__file__).with_name("features.json"))
-_FIRST_WEIGHT: Final = 4.0
-"""Weight of MiniSearch's score in the first model, all others being 0, so that it ranks as MiniSearch does."""
-_LEARNING_RATE: Final = 1.0
-_EXPLORATION: Final = SwapsExploration(probability=0.05)
-"""Above the default: the model is soon better than MiniSearch, so few users pay for the exchanges, and not for long."""
+_LEARNING_RATE: Final = 3.0
+"""That of `foltr federator run` by default."""
 _LONGEST_ROUND_S: Final = 60.0
 
 
@@ -51,10 +44,7 @@ def main() -> None:
         parser.error(f"--visitors: {options.visitors} is below 1; name how many browsers take part")
     configure_logging("error", "console")
     training = PdgdTraining(
-        learning_rate=_LEARNING_RATE,
-        min_interactions=options.searches,
-        max_interactions=options.searches,
-        exploration=_EXPLORATION,
+        learning_rate=_LEARNING_RATE, min_interactions=options.searches, max_interactions=options.searches
     )
     operator, federator = SigningKey.generate(), SigningKey.generate()
     plan = FederationPlan(
@@ -65,7 +55,6 @@ def main() -> None:
         stop_after_round=options.rounds,
         enrolment_key=operator.public,
         schema=_SCHEMA,
-        first_weights=pack_vector(np.array([_FIRST_WEIGHT * (name == "minisearch") for name in _SCHEMA.names])),
     )
     asyncio.run(_serve(plan, operator, federator))
 
