@@ -108,14 +108,14 @@ class Reason(StrEnum):
     KEY_MISSING = (
         "key_missing",
         Level.DEGRADED,
-        "Clients have sealed updates and no data key: a restored database has forgotten clients again.",
+        "Clients have sealed updates and no data key: a restored database brought forgotten clients back.",
         "foltr erasure request CLIENT",
     )
     AUDIT_LOG_DIFFERS = (
         "audit_log_differs",
         Level.DEGRADED,
         "The log of erasures lacks published entries: the database is older than its audit log.",
-        "foltr erasure list --db URL",
+        "foltr erasure request NAME",
     )
     SELF_CHECK_FAILED = (
         "self_check_failed",
@@ -139,7 +139,7 @@ class Reason(StrEnum):
     DEVICE_REVOKED = (
         "device_revoked",
         Level.DEGRADED,
-        "A device was revoked and its messages are refused.",
+        "A device was revoked and its messages are refused; nothing is to do.",
         "foltr device list --db URL",
     )
     MODEL_ROLLED_BACK = (
@@ -182,7 +182,7 @@ class Reason(StrEnum):
     LEADER_CHANGED = (
         "leader_changed",
         Level.DEGRADED,
-        "Another federator took over.",
+        "A federator started or took over.",
         "foltr status --db URL",
     )
 

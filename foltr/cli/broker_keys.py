@@ -1,5 +1,6 @@
 """``foltr broker renew``, ``readmit`` and ``worker``: a new certificate for the broker, and access for its users."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,7 @@ def renew(
         f"The broker has a new key and a certificate for {', '.join(done.hosts)} until {done.ends:%Y-%m-%d}.",
         "The running broker shows it at every connection from now on." if told else RELOAD,
         ""
-        if done.old_ends is None
+        if done.old_ends is None or done.old_ends < datetime.now(UTC)
         else f"Anybody with the old key can pose as the broker until {done.old_ends:%Y-%m-%d}. If it was stolen: "
         f"{begin}",
     )

@@ -286,7 +286,8 @@ def require_existing(db_url: str) -> None:
     path = db_url.removeprefix("sqlite:///")
     if path != db_url and not Path(path).exists():
         raise SettingsError(
-            f"db_url: {path} does not exist. Check the path; to create a database: foltr db upgrade --db {db_url}"
+            f"db_url: {path} does not exist. Check the path, move the file back or restore a backup; only for a new "
+            f"federation: foltr db upgrade --db {db_url}"
         )
 
 

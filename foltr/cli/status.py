@@ -36,6 +36,7 @@ from foltr.storage.urls import address_of, in_words, read_url, without_password
 
 # Reading the database takes a tenth of a second. A longer time means that it does not answer.
 _LOOK_S = 10.0
+_MOST_LINES = 1000
 # Each time a new connection: retained messages change only as often as the federator's heartbeat.
 _ASK_BROKER_EVERY_S = 5.0
 _NEVER = "never"
@@ -76,7 +77,9 @@ def status(
     if json or jsonl:
         (print_json if json else print_jsonl)(_plain(found))
     else:
-        console.print(_screen(found, console.height), soft_wrap=True)
+        # A mail or a file has room for each finding.
+        height = console.height if console.is_terminal or "LINES" in os.environ else _MOST_LINES
+        console.print(_screen(found, height), soft_wrap=True)
     if code := EXIT_CODES[judge(found).level]:
         raise typer.Exit(code)
 

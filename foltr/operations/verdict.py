@@ -111,7 +111,7 @@ def _clocks(situation: Situation) -> Iterator[Finding]:
         )
     if lease.holder is not None and lease.is_in_future:
         yield Finding(
-            Reason.CLOCK_DIFFERS, f"Its lease ends {duration(lease.left_s)} from now; leases are short.", lease.holder
+            Reason.CLOCK_DIFFERS, f"Its clock is ahead: its lease ends {duration(lease.left_s)} from now.", lease.holder
         )
 
 

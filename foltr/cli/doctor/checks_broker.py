@@ -39,7 +39,7 @@ _NO_PART: Final = 1_000_000
 # A topic that no user of a federation needs.
 _NOBODYS_FILTER: Final = "foltr/doctor/nobody"
 _NO_TLS: Final = "Start the broker, or check the host and the port: is it a broker with TLS?"
-_RENEW: Final = "Renew it on the broker's machine with the same `foltr broker config`, and restart the broker"
+_RENEW: Final = "Renew it on the broker's machine: `foltr broker renew`"
 _NEW_LIST: Final = "Rewrite it on the broker's machine with `foltr broker config --force`, and restart the broker"
 
 

@@ -48,7 +48,9 @@ async def check_database(db_url: str, keys: str | None = None, standby_of: str |
     async with await Database.connect(db_url) as database:
         await require_head(database)
         folder = keys_folder(db_url, keys)
-        looked = DatabaseUnderCheck(database, folder, keys is not None or folder.exists(), standby_of)
+        # A SQLite file and its keys are on the machine of the federator.
+        has_keys = keys is not None or folder.exists() or database.dialect == "sqlite"
+        looked = DatabaseUnderCheck(database, folder, has_keys, standby_of)
         reached = Finding("database", State.OK, f"{database.location} is up to date")
         return [reached, *await run(DATABASE, looked)]
 
