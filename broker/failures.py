@@ -13,7 +13,8 @@ from foltr.core.errors import UnavailableError
 _REFUSED = (134, 135)
 _UNSUPPORTED_VERSION = 132
 _DO_CREDENTIALS = (
-    "Check the user name and password: `foltr device enrol` makes new ones, and the broker must then reload its files."
+    "Check the user name and password: `foltr device enrol` makes new ones for a device, `foltr broker readmit` for "
+    "others, and the broker must then reload its files."
 )
 _DO_PLAIN = "If that port is one without TLS, begin the address with mqtt:// or give the port of the TLS listener."
 _DO_TLS = "If that port is one for TLS, begin the address with mqtts://."

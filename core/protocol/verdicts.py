@@ -67,10 +67,20 @@ class Reason(StrEnum):
         "The MQTT broker does not answer, or refuses the federator.",
         "foltr doctor --credentials FILE",
     )
-    FEDERATOR_STOPPED = "federator_stopped", Level.DOWN, "No federator leads the federation.", "foltr federator run"
+    FEDERATOR_STOPPED = (
+        "federator_stopped",
+        Level.DOWN,
+        "No federator leads the federation.",
+        "foltr federator run --db URL --credentials foltr-operator/federator.json",
+    )
     FEDERATOR_HANGS = "federator_hangs", Level.DOWN, "The federator hangs.", "foltr rounds why --db URL"
     DISK_FULL = "disk_full", Level.DOWN, "The disk of the federator is full.", "df -h"
-    HELPER_AWAITED = "helper_awaited", Level.DOWN, "A helper does not answer, so rounds wait.", "foltr helper run"
+    HELPER_AWAITED = (
+        "helper_awaited",
+        Level.DOWN,
+        "A helper does not answer, so rounds wait.",
+        "foltr helper run --credentials CLIENT.json",
+    )
     CERTIFICATE_EXPIRED = (
         "certificate_expired",
         Level.DOWN,
