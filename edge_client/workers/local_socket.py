@@ -116,6 +116,8 @@ class LocalListener:
 
     def close(self) -> None:
         """Refuse further connections."""
+        if self._socket.fileno() < 0:
+            return  # closed already: the path may be the next owner's by now
         with contextlib.suppress(OSError):
             Path(self._path).unlink()
         with contextlib.suppress(OSError):
