@@ -76,3 +76,14 @@ def test_a_store_without_a_file_or_with_a_long_path_has_no_socket(tmp_path):
     """The system takes 107 bytes."""
     assert socket_beside(":memory:") is None
     assert socket_beside(tmp_path / ("a" * 107)) is None
+
+
+def test_a_listener_that_is_closed_twice_leaves_the_next_one_its_path(tmp_path):
+    """An owner closes it first and last; the next owner listens there in between."""
+    path = str(tmp_path / "store.socket")
+    first = LocalListener(path)
+    first.close()
+    following = LocalListener(path)
+    first.close()
+    connect(path).close()
+    following.close()
