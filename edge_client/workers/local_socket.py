@@ -20,6 +20,8 @@ from typing import Any, Final
 
 _LONGEST_PATH: Final = 107
 _LENGTH: Final = struct.Struct(">Q")
+_LOOK_MS: Final = 10_000
+_AFTER_ERROR_S: Final = 0.05
 # Held while a socket is made and noted, so that no fork copies one that `_close_copies` does not know.
 _making = threading.Lock()
 
@@ -38,6 +40,8 @@ class LocalConnection:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        # Again by the same thread: garbage that is collected there may close it.
+        self._reading = threading.RLock()
         _sockets.add(connected)
 
     def send(self, message: object, timeout_s: float | None = None) -> None:
@@ -53,14 +57,17 @@ class LocalConnection:
     def receive(self, timeout_s: float | None = None) -> Any:
         """Wait for an object. Raises OSError: the other process is gone, or sends nothing within ``timeout_s``."""
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, give_up_at))
-        return pickle.loads(self._read(length, give_up_at))  # noqa: S301 (from a process of the same user)
+        with self._reading:
+            (length,) = _LENGTH.unpack(self._read(_LENGTH.size, give_up_at))
+            content = self._read(length, give_up_at)
+        return pickle.loads(content)  # noqa: S301 (from a process of the same user)
 
     def close(self) -> None:
         """Close it, also for a thread that waits in `receive`."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes that thread
+        with self._reading:  # it would read from the next file that gets the number
+            self._socket.close()
 
     def _read(self, n_bytes: int, give_up_at: float | None) -> bytearray:
         content, n_read = bytearray(n_bytes), 0
@@ -84,7 +91,7 @@ class LocalListener:
     """
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self._path, self._is_closed = path, False
         with contextlib.suppress(FileNotFoundError):
             Path(path).unlink()  # of a process that was killed
         with _making:
@@ -100,29 +107,35 @@ class LocalListener:
             raise
 
     def accept(self) -> LocalConnection | None:
-        """Wait for a connection; None once it is closed."""
+        """Wait for a connection; None once it is closed. One thread does, until then."""
         waiting = select.poll()
-        try:
-            waiting.register(self._socket, select.POLLIN)
-            while True:
-                waiting.poll()
-                with contextlib.suppress(BlockingIOError), _making:
+        waiting.register(self._socket, select.POLLIN)
+        while not self._is_closed:
+            waiting.poll(_LOOK_MS)
+            try:
+                with _making:
                     connected, _ = self._socket.accept()
                     if _is_ours(connected, self._path):
                         return LocalConnection(connected)
                     connected.close()
-        except (OSError, ValueError):
-            return None
+            except BlockingIOError:
+                continue
+            except OSError:
+                time.sleep(_AFTER_ERROR_S)  # of too many open files, say
+        # Here, not in `close`: a thread that polls a closed socket polls the next file that gets its number, and holds
+        # that open. If this is a pipe, its reader waits for the end for ever.
+        self._socket.close()
+        return None
 
     def close(self) -> None:
         """Refuse further connections."""
-        if self._socket.fileno() < 0:
-            return  # closed already: the path may be the next owner's by now
+        if self._is_closed:
+            return  # the path may be the next owner's by now
+        self._is_closed = True
         with contextlib.suppress(OSError):
             Path(self._path).unlink()
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes `accept`
-        self._socket.close()
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes `accept`, not on every system
 
 
 def connect(path: str) -> LocalConnection:

@@ -67,11 +67,11 @@ class Owner:
         except OSError:
             pass
         finally:
-            connection.close()
-            with self._lock:
+            with self._lock:  # `tell` is not sending by it
                 self._connections.discard(connection)
                 if connection in self._watchers:
                     self._watchers.remove(connection)
+                connection.close()
 
     def _answered(self, message: Greeting | Request) -> object:
         try:

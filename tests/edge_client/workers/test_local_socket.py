@@ -1,8 +1,11 @@
 """Connections between processes of one user: what crosses them, who is refused, and how they end."""
 
+import os
+import select
 import stat
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,15 +21,15 @@ def place(tmp_path):
 
 
 def echo(listener):
-    """Answer one connection with what it says, until it is closed."""
+    """Answer each connection with what it says, one after the other, until the listener is closed."""
 
     def answer():
-        connection = listener.accept()
-        try:
-            while connection is not None:
-                connection.send(connection.receive())
-        except OSError:
-            connection.close()
+        while (connection := listener.accept()) is not None:
+            try:
+                while True:
+                    connection.send(connection.receive())
+            except OSError:
+                connection.close()
 
     thread = threading.Thread(target=answer)
     thread.start()
@@ -44,9 +47,10 @@ def test_what_is_sent_arrives(place):
     connection.send(gate)
     assert connection.receive(PATIENCE_S) == gate
     connection.close()
-    thread.join(PATIENCE_S)
     listener.close()
+    thread.join(PATIENCE_S)
     assert not Path(place).exists()
+    assert not thread.is_alive()
 
 
 def test_only_its_user_may_connect(place, monkeypatch):
@@ -69,7 +73,7 @@ def test_the_socket_of_a_killed_process_is_replaced(place):
     Path(place).touch()
     with pytest.raises(ConnectionRefusedError):
         connect(place)
-    LocalListener(place).close()
+    closed(LocalListener(place))
 
 
 def test_a_store_without_a_file_or_with_a_long_path_has_no_socket(tmp_path):
@@ -82,8 +86,42 @@ def test_a_listener_that_is_closed_twice_leaves_the_next_one_its_path(tmp_path):
     """An owner closes it first and last; the next owner listens there in between."""
     path = str(tmp_path / "store.socket")
     first = LocalListener(path)
-    first.close()
+    closed(first)
     following = LocalListener(path)
     first.close()
     connect(path).close()
-    following.close()
+    closed(following)
+
+
+def test_a_listener_holds_no_file_that_is_opened_after_its_end(place, monkeypatch):
+    """Its thread may be about to poll when it is closed. Then a pipe that gets the number would never end."""
+    about_to_poll, go_on = threading.Event(), threading.Event()
+
+    class HeldPoll:
+        def __init__(self):
+            self._poll = select.poll()
+            self.register = self._poll.register
+
+        def poll(self, *limit):
+            about_to_poll.set()
+            assert go_on.wait(PATIENCE_S)
+            return self._poll.poll(*limit)
+
+    monkeypatch.setattr("foltr.edge_client.workers.local_socket.select", SimpleNamespace(poll=HeldPoll, POLLIN=1))
+    listener = LocalListener(place)
+    thread = echo(listener)
+    assert about_to_poll.wait(PATIENCE_S)
+    listener.close()
+    pipes = [os.pipe() for _ in range(20)]  # one has the number, if the close has freed it
+    go_on.set()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    for pipe in pipes:
+        for descriptor in pipe:
+            os.close(descriptor)
+
+
+def closed(listener):
+    """Close a listener as its thread does, and let go of its socket."""
+    listener.close()
+    assert listener.accept() is None
