@@ -45,12 +45,17 @@ def simulate(
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the file of --checkpoint")] = False,
     json: options.JsonFile = None,
     out: given.OutFile = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option("--runs", help="Write the last ranker's run and qrels in TREC format, and metrics by query, here"),
+    ] = None,
     **values: Any,
 ) -> None:
     """Run a federation in this process, without a network, and report how well it learns."""
     from foltr_research.simulation.checkpoint import CheckpointPlan
-    from foltr_research.simulation.clients.loading import check_data_name
-    from foltr_research.simulation.sweeps.tables import check_table_path
+    from foltr_research.simulation.clients.loading import check_data_name, load_experiment, population_for
+    from foltr_research.simulation.run_files import check_runs, write_runs
+    from foltr_research.simulation.sweeps.tables import check_folder, check_table_path
 
     config = given.read_config(values)
     check_config(config)
@@ -61,12 +66,19 @@ def simulate(
     check_writable(checkpoint, "--checkpoint")
     if out is not None:
         check_table_path(out)
+    if runs is not None:
+        check_runs(config)
+        check_folder(runs)
     if resume and checkpoint is None:
         raise SettingsError("--resume: it needs --checkpoint FILE, the file to resume from")
     plan = None if checkpoint is None else CheckpointPlan(checkpoint, checkpoint_every, resume)
     result = _run(config, plan)
     _report(result)
     _write(result, json, out)
+    if runs is not None:
+        # Loaded before, so cached.
+        write_runs(runs, result, population_for(config, load_experiment(config)).tests)
+        console.print(f"Runs: {runs}", soft_wrap=True, highlight=False)
 
 
 def _write(result: "SimulationResult", json: Path | None, out: Path | None) -> None:
@@ -184,13 +196,17 @@ def _report(result: "SimulationResult") -> None:
     first, last = result.ndcg_at_10[0][1], result.final_ndcg
     lines = [
         f"nDCG@10: {first:.4f} before, {last:.4f} after {config.rounds} rounds",
-        f"  {data['test_queries_evaluated']} of {data['test_queries']} test queries have a relevant document and count",
+        (
+            f"  {data['test_queries_evaluated']} of {data['test_queries']} {config.evaluate_on} queries "
+            "have a relevant document and count"
+        ),
     ]
     if result.ndcg_at_10_global is not None and data["clients_evaluated"]:
         lines.append(
             f"  the mean over {data['clients_evaluated']} clients; of the shared ranker alone "
             f"{result.ndcg_at_10_global[-1][1]:.4f}"
         )
+    lines += [f"{name}: {curve[0][1]:.4f} before, {curve[-1][1]:.4f} after" for name, curve in result.metrics.items()]
     if result.interactions:
         lines.append(f"Online nDCG@{result.online_k}, discounted over rounds: {result.online_ndcg:.2f}")
         lines.append(

@@ -22,6 +22,7 @@ class Table:
         rows: the labels that name a row.
         columns: the labels that name a column.
         where: labels of the runs shown.
+        baseline: labels of the runs that others are tested against, e.g. a method; their other labels are a cell's own.
     """
 
     title: str
@@ -30,6 +31,7 @@ class Table:
     columns: tuple[str, ...] = ("clicks",)
     where: Labels = field(default_factory=dict)
     digits: int = 3
+    baseline: Labels | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Experiment:
         more: from scale, data and number of seeds: additional outcomes that no `SimulationConfig` can express.
         needs_intents: whether it needs labels per intent.
         needs_grades: required number of grades in the data.
+        metrics: those that `--metric` added.
     """
 
     name: str
@@ -91,3 +94,4 @@ class Experiment:
     more: Callable[[Scale, DataProfile, int], Sequence[Outcome]] | None = None
     needs_intents: bool = False
     needs_grades: int | None = None
+    metrics: tuple[str, ...] = ()

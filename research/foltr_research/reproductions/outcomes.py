@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.core.evaluation.named_metrics import NDCG_AT_10, read_metric
 from foltr_research.simulation.config import SimulationConfig
 
 Labels = Mapping[str, str]
@@ -191,7 +192,7 @@ def _mean(values: NDArray[np.float64]) -> float:
     return float(shown.mean()) if len(shown) else float("nan")
 
 
-METRICS: dict[str, Metric] = {
+_OF_EVERY_RUN: dict[str, Metric] = {
     "offline": Metric("nDCG@10 on the test set", lambda run: _last(run["ndcg_at_10"]), _series("ndcg_at_10")),
     "late": Metric(
         "nDCG@10 on the test set, last quarter of the rounds",
@@ -217,3 +218,20 @@ METRICS: dict[str, Metric] = {
     "max_rr": Metric("MaxRR of the clicks", _last_tenth("max_rr"), _per_round("max_rr")),
     "max_rr-early": Metric("MaxRR of the clicks, first fifth", _first_fifth("max_rr"), _per_round("max_rr")),
 }
+
+
+class _Metrics(dict[str, Metric]):
+    """Beside its entries it has every metric that runs may measure with nDCG@10, e.g. ``err@10``: NaN without."""
+
+    def __missing__(self, name: str) -> Metric:
+        if name == NDCG_AT_10:
+            return self["offline"]
+        read_metric(name)
+        return Metric(
+            f"{name} on the test set",
+            lambda run: _last(run["metrics"][name]) if name in run.get("metrics", ()) else float("nan"),
+            lambda run: _series(name)(run["metrics"]),
+        )
+
+
+METRICS: dict[str, Metric] = _Metrics(_OF_EVERY_RUN)
