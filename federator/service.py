@@ -36,7 +36,7 @@ from foltr.federator.publishing.announcements import Announcer, ReceiptSender
 from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.publishing.heartbeat import INTERVAL_S, Heartbeat
 from foltr.federator.publishing.retained import RetainedTopics
-from foltr.federator.resumption import create
+from foltr.federator.resumption import create, require_fit
 from foltr.federator.self_check import SelfCheck
 from foltr.federator.store import FederationStore
 from foltr.federator.summing.helper_statuses import HelperStatuses
@@ -88,7 +88,7 @@ class FederatorService:
         if shares and plan.secure is not None:
             raise SettingsError("role: the updates of secure sums go to the federator itself; start it with --role all")
         topics = Topics(plan.federation)
-        self._plan, self._db = plan, db
+        self._plan, self._db, self._key = plan, db, key
         self._federation = plan.federation
         self._holder = db.process or new_holder()
         self._standby = Standby(db, plan.federation, self._holder, alive_file) if standby else None
@@ -168,8 +168,11 @@ class FederatorService:
         """Serve. Raises UnavailableError, WriterFencedError or SettingsError when it cannot go on."""
         try:
             await self._end_stale_sessions()
+            # Before this process connects as the federator: another one may lead, and must not notice.
+            await require_fit(self._store, self._plan, self._key, self._clock.now())
+            if self._shares and self._db.keys is not None:
+                self._db.keys.make_folder()
             if self._standby is not None:
-                # Report a plan that does not fit the federation now, and not when this process becomes the leader.
                 await create(self._store, self._plan, self._clock.now())
             while not self._stopped.is_set():
                 if self._standby is not None and not await self._standby.wait_for_lease(self._stopped):

@@ -191,8 +191,6 @@ async def _serve(settings: Settings) -> None:
     if (cause := plan.no_evaluation_because(under)) is not None:
         log.info("evaluation_disabled", hint=f"devices do not evaluate models: {cause}")
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
-    if settings.role == "leader":
-        data_keys.make_folder()
     connecting = Database.connect(
         settings.db_url,
         retry_for_s=settings.retry_for_s,
