@@ -326,6 +326,8 @@ class FederatorService:
         elif self._topics.is_helper_status(message.topic):
             self._helper_statuses.receive(message.payload)
         else:
+            if self._topics.is_helpers(message.topic):
+                self._helper_statuses.receive_answer(message.payload)
             self.measures.note_message(message.topic)
             self._actor.receive(message)
 
