@@ -12,6 +12,7 @@ from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.operator_keys import trusted_in_storage
+from foltr.core.protocol.policies import NEW_POLICY
 from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import NeuralRankerSpec
@@ -219,7 +220,7 @@ async def _find_policies(store: FederationStore, plan: FederationPlan) -> tuple[
     elif newest is not None and given.policy.version == newest.policy.version and given.hash != newest.hash:
         raise SettingsError(
             f"privacy: the credentials have another policy {given.policy.version} than federation "
-            f"{plan.federation!r} knows; is the operator's folder restored? Make a newer one: `foltr policy new`"
+            f"{plan.federation!r} knows; is the operator's folder restored? Make a newer one: {NEW_POLICY}"
         )
     plan.check_policy(known[-1].policy)
     return known, not is_newer

@@ -12,6 +12,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+from foltr.core.protocol.policies import NEW_POLICY
+
+_RUN_FEDERATOR: Final = "foltr federator run --db URL --credentials foltr-operator/federator.json"
 _PLACEHOLDER: Final = re.compile(r"\b(?:CLIENT|URL|FILE)\b")
 
 
@@ -71,7 +74,7 @@ class Reason(StrEnum):
         "federator_stopped",
         Level.DOWN,
         "No federator leads the federation.",
-        "foltr federator run --db URL --credentials foltr-operator/federator.json",
+        _RUN_FEDERATOR,
     )
     FEDERATOR_HANGS = "federator_hangs", Level.DOWN, "The federator hangs.", "foltr rounds why --db URL"
     DISK_FULL = "disk_full", Level.DOWN, "The disk of the federator is full.", "df -h"
@@ -93,7 +96,7 @@ class Reason(StrEnum):
         "Updates do not reach the ingest workers.",
         "foltr rounds why --db URL",
     )
-    POLICY_ENDED = "policy_ended", Level.DOWN, "The privacy policy has ended.", "foltr policy new"
+    POLICY_ENDED = "policy_ended", Level.DOWN, "The privacy policy has ended.", NEW_POLICY
     CLOCK_DIFFERS = "clock_differs", Level.DEGRADED, "Clocks differ.", "timedatectl status"
     DISK_LOW = "disk_low", Level.DEGRADED, "The disk of the federator is almost full.", "df -h"
     CERTIFICATE_REFUSED = (
@@ -108,7 +111,7 @@ class Reason(StrEnum):
         "A certificate expires soon.",
         "foltr doctor --credentials FILE",
     )
-    POLICY_EXPIRES = "policy_expires", Level.DEGRADED, "The privacy policy ends soon.", "foltr policy new"
+    POLICY_EXPIRES = "policy_expires", Level.DEGRADED, "The privacy policy ends soon.", NEW_POLICY
     DATABASE_OLDER = (
         "database_older",
         Level.DEGRADED,
@@ -219,13 +222,13 @@ class Ending(StrEnum):
         member.sentence, member.command = sentence, command
         return member
 
-    DATA_KEYS_MISSING = "data_keys_missing", "Its folder of data keys lacks keys.", "foltr federator run --keys FOLDER"
-    KEY_REPLACED = (
-        "key_replaced",
-        "The operator has replaced its key.",
-        "foltr federator run --credentials foltr-operator/federator.json",
+    DATA_KEYS_MISSING = (
+        "data_keys_missing",
+        "Its folder of data keys lacks keys.",
+        f"{_RUN_FEDERATOR} --keys FOLDER",
     )
-    LEASE_LOST = "lease_lost", "Another federator took over.", "foltr federator run --standby"
+    KEY_REPLACED = "key_replaced", "The operator has replaced its key.", _RUN_FEDERATOR
+    LEASE_LOST = "lease_lost", "Another federator took over.", f"{_RUN_FEDERATOR} --standby"
     SCHEMA_OLDER = "schema_older", Reason.SCHEMA_OLDER.sentence, Reason.SCHEMA_OLDER.command
     SCHEMA_NEWER = "schema_newer", Reason.SCHEMA_NEWER.sentence, Reason.SCHEMA_NEWER.command
     SETTINGS_REFUSED = "settings_refused", "Its settings are refused.", "foltr config show"

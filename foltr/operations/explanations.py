@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from foltr.core.protocol.policies import NEW_POLICY
 from foltr.core.protocol.states import (
     AFTERMATH,
     ASKING_HELPERS,
@@ -17,11 +18,11 @@ from foltr.storage.sum_records import FailedRounds
 
 _SHOWN_NAMES = 10
 _START = "Start it: foltr federator run"
-_NEW_POLICY = "foltr helper keys at each helper, foltr policy new, foltr policy publish"
+_NEW_POLICY = f"foltr helper keys at each helper, {NEW_POLICY}, foltr policy publish"
 _ASK = "foltr rounds why --credentials foltr-operator/operator.json"
-_OTHER_HELPERS = "A policy with other helpers ends it: foltr policy new"
-_RUN_HELPER = "Run that helper, and read its log: foltr helper run. If it is lost for good: foltr policy new"
-_SEE_LOG = "The federator's log says more; a new policy lets rounds go on at once: foltr policy new"
+_OTHER_HELPERS = f"A policy with other helpers ends it: {NEW_POLICY}"
+_RUN_HELPER = f"Run that helper, and read its log: foltr helper run. If it is lost for good: {NEW_POLICY}"
+_SEE_LOG = f"The federator's log says more; a new policy lets rounds go on at once: {NEW_POLICY}"
 _WHAT_TO_DO = {
     AbandonReason.HELPERS_SILENT: _RUN_HELPER,
     AbandonReason.HELPERS_REFUSED: _RUN_HELPER,

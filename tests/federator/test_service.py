@@ -86,7 +86,9 @@ async def test_a_federator_of_another_operator_disturbs_no_leader(database):
     operator, another = SigningKey.generate(), SigningKey.generate()
     await create_federation(database, "mail", 1, "linear", bytes(4), NOW)
     epoch = await claim_federation(database, "mail", 0.0)
-    roster = issue_roster(operator, Roster(federation="mail", version=1, through=0, revoked=[], salt=bytes(32), forgotten=[]))
+    roster = issue_roster(
+        operator, Roster(federation="mail", version=1, through=0, revoked=[], salt=bytes(32), forgotten=[])
+    )
     await commit_batch(database, "mail", epoch, Batch(roster=(1, roster)))
     plan = FederationPlan("mail", 1, POLICY, enrolment_key=another.public)
     assert "was signed with another key" in await refusal(database, plan)

@@ -113,7 +113,7 @@ def test_a_federator_that_ended_by_itself_says_why():
     (found,) = verdict.findings
     assert found.reason is Reason.FEDERATOR_STOPPED
     assert found.detail.startswith("Its folder of data keys lacks keys. keys = '/keys': gone. Nothing was stored")
-    assert as_rows(verdict)[0]["command"] == found.command() == "foltr federator run --keys FOLDER"
+    assert as_rows(verdict)[0]["command"] == found.command() == f"{Reason.FEDERATOR_STOPPED.command} --keys FOLDER"
 
 
 def test_a_leader_with_a_broker_outweighs_a_visitor_without():
