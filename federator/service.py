@@ -39,7 +39,7 @@ from foltr.federator.publishing.retained import RetainedTopics
 from foltr.federator.resumption import create, require_fit
 from foltr.federator.self_check import SelfCheck
 from foltr.federator.store import FederationStore
-from foltr.federator.summing.helper_statuses import HelperStatuses
+from foltr.federator.summing.helper_statuses import HelperStatuses, helper_findings
 from foltr.federator.transaction_metrics import TransactionMetrics
 from foltr.federator.waiting import wait_for_broker
 from foltr.federator.worker_sharing import WorkerSharing
@@ -157,7 +157,7 @@ class FederatorService:
             _folders(db),
             ahead_s=lambda: 0.0 if self._lease is None else self._lease.ahead_s,
             undelivered=lambda: None if self._group_watch is None else self._group_watch.unanswered,
-            awaited_helpers=self._awaited_helpers,
+            helpers=lambda: helper_findings(self._helper_statuses.offline, self._actor.awaited_helpers),
         )
         self._alive_file = alive_file
         self._heartbeat = Heartbeat(
@@ -275,10 +275,6 @@ class FederatorService:
         """Check that no other federator leads: connecting would disconnect the one that serves in this session."""
         if self._lease is not None:
             await self._lease.confirm()
-
-    def _awaited_helpers(self) -> dict[str, str]:
-        awaited = dict.fromkeys(self._actor.awaited_helpers, "The open round waits for it.")
-        return awaited | dict.fromkeys(self._helper_statuses.offline, "It has left the broker.")
 
     def _is_healthy(self) -> bool:
         return self._actor.turning_for_s < _LONGEST_TURN_S

@@ -1,14 +1,15 @@
-"""Knows which helpers the broker has reported gone, before a round needs them."""
+"""Knows which helpers the broker has reported gone, before a round needs them; and what is wrong with helpers."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.codec import Envelope, open_envelope
-from foltr.core.protocol.helper_messages import HelperStatus
+from foltr.core.protocol.helper_messages import HelperRefusal, HelperRefusalCode, HelperStatus
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.topics import Topics
+from foltr.core.protocol.verdicts import Finding, Reason
 
 # The broker retains one status of each helper, and a policy has few helpers.
 _MOST_EARLY: Final = 64
@@ -79,3 +80,23 @@ class HelperStatuses:
         # repeats the newest one at each connection, also after an answer has shown that the helper is back.
         if status.online or envelope.sequence > newest:
             self._newest[helper.signing_key] = envelope.sequence, status.online
+
+
+def helper_findings(offline: Collection[str], awaited: Mapping[str, HelperRefusal | None]) -> Iterator[Finding]:
+    """Say what is wrong with helpers.
+
+    Args:
+        offline: those that have left the broker.
+        awaited: those that the open round waits for, each with its refusal, if it answers and opens nothing.
+    """
+    for helper in sorted({*offline, *awaited}):
+        refusal = awaited.get(helper)
+        if helper in offline:
+            yield Finding(Reason.HELPER_AWAITED, "It has left the broker.", helper)
+        elif refusal is None:
+            yield Finding(Reason.HELPER_AWAITED, "The open round waits for it.", helper)
+        elif refusal.code is HelperRefusalCode.ROUND_OVER:
+            why = f"{helper} refuses round {refusal.round}: {refusal.detail}. Rounds pass until they are above that."
+            yield Finding(Reason.DATABASE_OLDER, why, "the database")
+        else:
+            yield Finding(Reason.HELPER_AWAITED, f"It refuses: {refusal.code}: {refusal.detail}.", helper)
