@@ -201,7 +201,8 @@ def _erasures(overview: Overview) -> Iterator[Finding]:
     if overview.held_reset is not None:
         yield Finding(Reason.ERASURE_NEEDS_ORDER, _sentence(overview.held_reset.in_words))
     if job is not None and job.state is JobState.PAUSED:
-        yield Finding(Reason.UNLEARNING_PAUSED, f"Job {job.number} is at step {job.step} of {job.n_steps}.")
+        why = "" if job.reason is None else f": {job.reason}"
+        yield Finding(Reason.UNLEARNING_PAUSED, f"Job {job.number} is at step {job.step} of {job.n_steps}{why}.")
     missed = overview.lately.get(EventKind.UNLEARNING_STEP_MISSED)
     if missed is not None and job is not None and job.state is JobState.RUNNING:
         tomorrow = overview.as_of.astimezone(UTC).replace(hour=0, minute=0, second=0) + timedelta(days=1)
