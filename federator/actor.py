@@ -12,6 +12,7 @@ from dataclasses import replace
 from foltr.broker.buffer import Arrival, BoundedIntake, IntakeLimits, stranger
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.helper_messages import HelperRefusal
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import RoundState
 from foltr.core.protocol.topics import ClientTopic, Topics
@@ -235,9 +236,9 @@ class FederationActor:
         return 0.0 if self._turn_began_at is None else self._clock.now() - self._turn_began_at
 
     @property
-    def awaited_helpers(self) -> list[str]:
-        """The helpers without an answer that the open round waits for."""
-        return [] if self._summing is None else self._summing.awaited_helpers(self._clock.now())
+    def awaited_helpers(self) -> dict[str, HelperRefusal | None]:
+        """See `foltr.federator.summing.driver.Summing.awaited_helpers`."""
+        return {} if self._summing is None else self._summing.awaited_helpers(self._clock.now())
 
     @property
     def epoch(self) -> int:

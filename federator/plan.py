@@ -12,7 +12,7 @@ from foltr.core.methods.preconditions import remedies, rule_problem
 from foltr.core.methods.registry import Ranker, check_method, check_rule, n_auxiliary, spec_of
 from foltr.core.protocol.fields import MAX_DIM
 from foltr.core.protocol.operator_keys import TrustedOperatorKey
-from foltr.core.protocol.policies import Policy
+from foltr.core.protocol.policies import NEW_POLICY, Policy
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.states import Pacing, Privacy
 from foltr.core.protocol.topics import check_name
@@ -144,7 +144,7 @@ class FederationPlan:
         if not self.anchor:
             return None
         if policy is not None and policy.votes is None:
-            return f"policy {policy.version} has no votes in its sums; for one that has: foltr policy new --votes"
+            return f"policy {policy.version} has no votes in its sums; for one that has: {NEW_POLICY} --votes"
         return spec_of(self.training).no_votes_because
 
     def asks_for_votes(self, policy: Policy | None) -> bool:
@@ -160,7 +160,7 @@ class FederationPlan:
         if not self.evaluation:
             return None
         if policy is not None and policy.evaluation is None:
-            return f"policy {policy.version} does not ask in its sums; for one that does: foltr policy new --evaluation"
+            return f"policy {policy.version} does not ask in its sums; for one that does: {NEW_POLICY} --evaluation"
         return spec_of(self.training).no_evaluation_because
 
     def keeps_evaluation(self, policy: Policy | None) -> bool:

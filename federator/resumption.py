@@ -12,12 +12,14 @@ from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.operator_keys import trusted_in_storage
+from foltr.core.protocol.policies import NEW_POLICY
 from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
+from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import NeuralRankerSpec
 from foltr.federator.anchor import as_anchor, resume_anchor
 from foltr.federator.clock import to_datetime
 from foltr.federator.closing.stored_rules import training_text
-from foltr.federator.deciding.state import FederationState
+from foltr.federator.deciding.state import FederationState, KeyReplacedError
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RecordedUpdate
 from foltr.federator.rows import resumed_round
@@ -41,6 +43,28 @@ class ClaimedFederation:
     aggregation_seed: bytes
     state: FederationState
     policies: Mapping[bytes, SignedPolicy]
+
+
+async def require_fit(store: FederationStore, plan: FederationPlan, key: SigningKey | None, now: float) -> None:
+    """Check that a federator may continue the federation, before it takes over or changes anything.
+
+    Args:
+        key: the federator's.
+
+    Raises:
+        SettingsError: an existing federation has other settings, data keys, policies, or keys of its operator.
+    """
+    federation = await store.get_federation()
+    if federation is None:
+        return
+    await store.require_keys()
+    state = FederationState(plan)
+    state.members.restore((), federation.roster)
+    state.restore_orders(await store.standing_orders(state.members.roster_through))
+    if state.has_replaced(key):
+        raise KeyReplacedError(plan.federation)
+    await _find_policies(store, plan)
+    await create(store, plan, now)  # only compares
 
 
 async def claim(store: FederationStore, plan: FederationPlan, now: float, newest_epoch: int = 0) -> ClaimedFederation:
@@ -177,20 +201,29 @@ async def adopt_policies(store: FederationStore, plan: FederationPlan, now: floa
     Raises:
         SettingsError: a stored policy is another operator's, or the newest one does not fit the plan.
     """
+    policies, is_stored = await _find_policies(store, plan)
+    if not is_stored:
+        newest = policies[-1]
+        await store.adopt_policy(PolicyRecord(newest.hash, newest.policy.version, newest.signed, to_datetime(now)))
+    return {policy.hash: policy for policy in policies}
+
+
+async def _find_policies(store: FederationStore, plan: FederationPlan) -> tuple[list[SignedPolicy], bool]:
+    """Return all policies, the newest last, and whether that one is stored already; raises as `adopt_policies`."""
     if plan.secure is None:
-        return {}
+        return [], True
     known = [_read(row, plan) for row in await store.load_policies()]
     newest, given = known[-1] if known else None, plan.secure.policy
-    if newest is None or given.policy.version > newest.policy.version:
-        await store.adopt_policy(PolicyRecord(given.hash, given.policy.version, given.signed, to_datetime(now)))
+    is_newer = newest is None or given.policy.version > newest.policy.version
+    if is_newer:
         known.append(given)
-    elif given.policy.version == newest.policy.version and given.hash != newest.hash:
+    elif newest is not None and given.policy.version == newest.policy.version and given.hash != newest.hash:
         raise SettingsError(
             f"privacy: the credentials have another policy {given.policy.version} than federation "
-            f"{plan.federation!r} knows; is the operator's folder restored? Make a newer one: `foltr policy new`"
+            f"{plan.federation!r} knows; is the operator's folder restored? Make a newer one: {NEW_POLICY}"
         )
     plan.check_policy(known[-1].policy)
-    return {policy.hash: policy for policy in known}
+    return known, not is_newer
 
 
 def _read(row: PolicyRecord, plan: FederationPlan) -> SignedPolicy:

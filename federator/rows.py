@@ -166,7 +166,7 @@ def restoration_of(
     detail = (
         f"model {version} has the weights of model {anchor.version} again and replaces model {before.version}: "
         f"{why}. See whose updates made models {anchor.version + 1} to {before.version}, and quarantine clients "
-        "that do harm: foltr rounds show, foltr device quarantine"
+        "that do harm: foltr rounds show N, foltr device quarantine"
     )
     return Restoration(
         version,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from foltr.core.errors import SettingsError
 from foltr.core.methods.registry import usual_clip_norm
-from foltr.core.protocol.policies import Policy, SecureRound, cohort_of, is_turn_of
+from foltr.core.protocol.policies import NEW_POLICY, Policy, SecureRound, cohort_of, is_turn_of
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.trainings import Training
 from foltr.core.protocol.verify_keys import open_verify_key
@@ -55,7 +55,7 @@ class SecureSettings:
         raise SettingsError(
             f"privacy: policy {policy.version} asks for norm proofs, and its verify key is sealed to none of the keys "
             "in the federator's credentials; give it the newest federator.json of the operator's folder, or make a "
-            "policy for the key that it has: `foltr policy new`"
+            f"policy for the key that it has: {NEW_POLICY}"
         )
 
     def _find_verify_key(self, policy: Policy) -> bytes | None:

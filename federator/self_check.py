@@ -7,7 +7,7 @@ the federation has them (`foltr.operations.verdict`).
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,7 +40,7 @@ class SelfCheck:
         folders: those it writes to.
         ahead_s: how far its clock is ahead of the database's.
         undelivered: the share of probes to the ingest workers without an answer; None without workers.
-        awaited_helpers: the helpers that a round waits for or will need, each with why it does not answer.
+        helpers: what is wrong with the helpers that a round waits for or will need.
 
     Attributes:
         keyless: `foltr.storage.findings.clients_without_key`, as they were found last.
@@ -53,13 +53,13 @@ class SelfCheck:
         folders: Sequence[Path],
         ahead_s: Callable[[], float],
         undelivered: Callable[[], float | None],
-        awaited_helpers: Callable[[], Mapping[str, str]],
+        helpers: Callable[[], Iterable[Finding]],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._holder, self._link, self._folders = holder, link, folders
         self._now, self._monotonic = now, monotonic
-        self._ahead_s, self._undelivered, self._awaited_helpers = ahead_s, undelivered, awaited_helpers
+        self._ahead_s, self._undelivered, self._helpers = ahead_s, undelivered, helpers
         self.keyless: Sequence[str] = ()
         self._since: dict[tuple[Reason, str], datetime] = {}
         self._down: tuple[datetime, float] | None = None  # since when, by both clocks
@@ -150,8 +150,7 @@ class SelfCheck:
     def _rounds(self) -> Iterator[Finding]:
         if undelivered := self._undelivered():
             yield Finding(Reason.UPDATES_UNDELIVERED, f"{undelivered:.0%} of probes got no answer.")
-        for helper, why in sorted(self._awaited_helpers().items()):
-            yield Finding(Reason.HELPER_AWAITED, why, helper)
+        yield from self._helpers()
         for client in self.keyless[:_SHOWN_CLIENTS]:
             yield Finding(Reason.KEY_MISSING, "Was the database restored? Forget it again.", client)
 

@@ -36,10 +36,10 @@ from foltr.federator.publishing.announcements import Announcer, ReceiptSender
 from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.publishing.heartbeat import INTERVAL_S, Heartbeat
 from foltr.federator.publishing.retained import RetainedTopics
-from foltr.federator.resumption import create
+from foltr.federator.resumption import create, require_fit
 from foltr.federator.self_check import SelfCheck
 from foltr.federator.store import FederationStore
-from foltr.federator.summing.helper_statuses import HelperStatuses
+from foltr.federator.summing.helper_statuses import HelperStatuses, helper_findings
 from foltr.federator.transaction_metrics import TransactionMetrics
 from foltr.federator.waiting import wait_for_broker
 from foltr.federator.worker_sharing import WorkerSharing
@@ -88,7 +88,7 @@ class FederatorService:
         if shares and plan.secure is not None:
             raise SettingsError("role: the updates of secure sums go to the federator itself; start it with --role all")
         topics = Topics(plan.federation)
-        self._plan, self._db = plan, db
+        self._plan, self._db, self._key = plan, db, key
         self._federation = plan.federation
         self._holder = db.process or new_holder()
         self._standby = Standby(db, plan.federation, self._holder, alive_file) if standby else None
@@ -157,7 +157,7 @@ class FederatorService:
             _folders(db),
             ahead_s=lambda: 0.0 if self._lease is None else self._lease.ahead_s,
             undelivered=lambda: None if self._group_watch is None else self._group_watch.unanswered,
-            awaited_helpers=self._awaited_helpers,
+            helpers=lambda: helper_findings(self._helper_statuses.offline, self._actor.awaited_helpers),
         )
         self._alive_file = alive_file
         self._heartbeat = Heartbeat(
@@ -168,8 +168,11 @@ class FederatorService:
         """Serve. Raises UnavailableError, WriterFencedError or SettingsError when it cannot go on."""
         try:
             await self._end_stale_sessions()
+            # Before this process connects as the federator: another one may lead, and must not notice.
+            await require_fit(self._store, self._plan, self._key, self._clock.now())
+            if self._shares and self._db.keys is not None:
+                self._db.keys.make_folder()
             if self._standby is not None:
-                # Report a plan that does not fit the federation now, and not when this process becomes the leader.
                 await create(self._store, self._plan, self._clock.now())
             while not self._stopped.is_set():
                 if self._standby is not None and not await self._standby.wait_for_lease(self._stopped):
@@ -273,10 +276,6 @@ class FederatorService:
         if self._lease is not None:
             await self._lease.confirm()
 
-    def _awaited_helpers(self) -> dict[str, str]:
-        awaited = dict.fromkeys(self._actor.awaited_helpers, "The open round waits for it.")
-        return awaited | dict.fromkeys(self._helper_statuses.offline, "It has left the broker.")
-
     def _is_healthy(self) -> bool:
         return self._actor.turning_for_s < _LONGEST_TURN_S
 
@@ -323,6 +322,8 @@ class FederatorService:
         elif self._topics.is_helper_status(message.topic):
             self._helper_statuses.receive(message.payload)
         else:
+            if self._topics.is_helpers(message.topic):
+                self._helper_statuses.receive_answer(message.payload)
             self.measures.note_message(message.topic)
             self._actor.receive(message)
 

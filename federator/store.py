@@ -20,6 +20,7 @@ from foltr.storage import (
     anchors,
     arrivals,
     body_parts,
+    cipher,
     evaluations,
     federations,
     findings,
@@ -175,6 +176,7 @@ class FederationStore(Transactions):
         self.epoch = await self.make(claim, "claim_federation", (at,))
         return self.epoch
 
+    require_keys = _reads(cipher.require_keys)
     clients_without_key = _reads(findings.clients_without_key)
     require_writer = _writes(federations.require_writer)
     get_federation = _reads(federations.get_federation)

@@ -25,6 +25,7 @@ from foltr.core.protocol.helper_messages import (
     tickets_of_page,
 )
 from foltr.core.protocol.operator_keys import OperatorKeys
+from foltr.core.protocol.policies import NEW_POLICY
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signed_commitments import read_commitment
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
@@ -97,7 +98,7 @@ class RequestHandler:
         return (
             f"the store of {self._name} is an old copy, or a new one that replaces a lost one: {missing.decode()}. "
             f"It opens nothing any longer. Run `foltr helper enrol {self._name} --replace`, start with an empty "
-            "store, then `foltr helper keys`, `foltr policy new`"
+            f"store, then `foltr helper keys`, `{NEW_POLICY}`"
         )
 
     @property

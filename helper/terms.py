@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from foltr.core.protocol.epochs import epoch_of
 from foltr.core.protocol.helper_messages import HelperRefusalCode
 from foltr.core.protocol.membership import Enrolment
-from foltr.core.protocol.policies import Policy
+from foltr.core.protocol.policies import NEW_POLICY, Policy
 from foltr.core.protocol.roster import Roster
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.tombstones import tombstone_of
@@ -69,7 +69,7 @@ def find_terms(
     if epoch >= rules.n_epochs:
         return Refusal(
             HelperRefusalCode.KEY_DESTROYED,
-            f"policy {version} has ended: it has {rules.n_epochs} epochs; `foltr helper keys`, `foltr policy new`, "
+            f"policy {version} has ended: it has {rules.n_epochs} epochs; `foltr helper keys`, `{NEW_POLICY}`, "
             "`foltr policy publish`",
         )
     if epoch > (own := epoch_of(rules, now)) + 1:
@@ -87,7 +87,7 @@ def find_terms(
     if verify_key is None and rules.norm_proof is not None:
         return Refusal(
             HelperRefusalCode.VERIFY_KEY_SEALED,
-            f"the verify key of policy {version} is not sealed to {name}; make another policy: `foltr policy new`",
+            f"the verify key of policy {version} is not sealed to {name}; make another policy: `{NEW_POLICY}`",
         )
     return Terms(policy, name, place, key_of_epoch, verify_key)
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, Subquery, and_, case, exists, func, literal, select
+from sqlalchemy import ColumnElement, Select, Subquery, and_, case, exists, func, literal, select
 
 from foltr.core.erasure.states import UNTIL_ERASED, ErasureState
 from foltr.core.protocol.events import EventKind
@@ -159,10 +159,21 @@ async def unanswered_log_difference(db: Database, name: str) -> LatelyHappened |
 
 
 async def older_database(db: Database, name: str) -> LatelyHappened | None:
-    """Find the newest report that a later round was announced than the database had; None once rounds passed it."""
-    newest_round = select(func.max(rounds.c.number)).where(rounds.c.federation == name).scalar_subquery()
-    reported = _reported(name, EventKind.DATABASE_OLDER)
-    return await db.fetch_one(LatelyHappened, reported.where(events.c.round >= newest_round))
+    """Find the report of the latest round that was announced and is not in the database; None once rounds passed it.
+
+    It says how far rounds are now, not when it was reported.
+    """
+    newest_round = select(func.max(rounds.c.number)).where(rounds.c.federation == name)
+    reported = select(events.c.round, events.c.at).where(*_of_kind(name, EventKind.DATABASE_OLDER))
+    # As expressions, as in `_reported`.
+    latest = reported.order_by((events.c.round + 0).desc(), events.c.id + 0).limit(1)
+    async with db.reading() as connection:
+        newest = await connection.scalar(newest_round) or 0
+        row = (await connection.execute(latest)).one_or_none()
+    if row is None or row.round < newest:
+        return None
+    detail = f"round {row.round} was announced, and the newest round of the database is {newest}"
+    return LatelyHappened(1, row.at, detail)
 
 
 async def revoked_since(db: Database, name: str, since: datetime, limit: int) -> list[RevokedClient]:
@@ -219,10 +230,13 @@ async def count_erasures(db: Database, name: str) -> ErasureCounts:
 
 def _reported(name: str, kind: EventKind) -> Select[tuple[int, datetime, str]]:
     """The newest event of a kind that names no client, however old (`foltr.storage.queries.started_at`)."""
-    of_kind = events.c.federation == name, events.c.client.is_(None), events.c.kind == kind
-    found = select(literal(1).label("n"), events.c.at, events.c.detail).where(*of_kind)
+    found = select(literal(1).label("n"), events.c.at, events.c.detail).where(*_of_kind(name, kind))
     # As an expression: otherwise all events may be read by their key, in search of the few of the kind.
     return found.order_by((events.c.id + 0).desc()).limit(1)
+
+
+def _of_kind(name: str, kind: EventKind) -> tuple[ColumnElement[bool], ...]:
+    return events.c.federation == name, events.c.client.is_(None), events.c.kind == kind
 
 
 def _newest_events(most: int) -> Subquery:

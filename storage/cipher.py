@@ -111,10 +111,10 @@ async def fingerprints(connection: AsyncConnection, name: str, *whose: ColumnEle
 
 
 async def require_keys(db: Database, name: str) -> None:
-    """Check that the folder of data keys belongs to a federation's newest updates.
+    """Check that the folder of data keys belongs to a federation's updates.
 
     Raises:
-        DataKeysError: all of their keys are missing. Some may be: a backup has updates of clients erased since.
+        DataKeysError: it has none of their keys. Some may be missing: a backup has updates of clients erased since.
     """
     keys = db.keys
     if keys is None:
@@ -128,11 +128,15 @@ async def require_keys(db: Database, name: str) -> None:
     )
     async with db.reading() as connection:
         found = (await connection.execute(newest)).all()
-    if found and not any(keys.has(name, row.client_id, row.key_fingerprint) for row in found):
+        if not found or any(keys.has(name, row.client_id, row.key_fingerprint) for row in found):
+            return
+        # Clients that were erased since a backup may have sent all of these.
+        of_all = await fingerprints(connection, name)
+    if not any(keys.has(name, *each) for each in of_all.items()):
         raise DataKeysError(
-            f"keys = {str(keys.folder)!r}: the newest updates of federation {name!r} are encrypted with keys of "
-            "another folder. The leader must open what others encrypt: name the folder of the leader's data keys "
-            "with --keys"
+            f"keys = {str(keys.folder)!r}: the updates of federation {name!r} are encrypted with keys of another "
+            "folder. Name the folder of the leader's data keys with --keys. If they are lost, or all these clients "
+            "were forgotten since a backup, docs/backup.md#the-data-keys says what to do"
         )
 
 

@@ -83,8 +83,8 @@ class KeyStore:
                     f"keys = {str(self.folder)!r}: stored updates of a client are encrypted, but "
                     f"{'its data key is missing' if known is None else 'its data key here is another one'} "
                     "(which client: foltr doctor). If the database was restored, and the client was forgotten "
-                    "since that backup, run `foltr erasure request`. Otherwise restore the backup of the keys that "
-                    "belongs to this database, or name their folder with --keys"
+                    "since that backup, run `foltr erasure request NAME`. Otherwise restore the backup of the keys "
+                    "that belongs to this database, or name their folder with --keys"
                 )
             if known is None:
                 made.append((client_id, path, _temporary(path), secrets.token_bytes(KEY_BYTES)))

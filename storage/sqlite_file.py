@@ -7,7 +7,8 @@ from foltr.core.errors import UnavailableError
 from foltr.storage.errors import DatabaseGoneError
 
 PUT_BACK: Final = (
-    "If it was moved, move it back, with its -wal file; if it was deleted, restore a backup: foltr backup restore"
+    "If it was moved, move it back, with its -wal file; if it was deleted, restore a backup: "
+    "foltr backup restore FOLDER"
 )
 
 FileId = tuple[int, int]

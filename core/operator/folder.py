@@ -47,7 +47,8 @@ def open_authority(
     """
     if not is_authority(folder):
         raise SettingsError(
-            f"operator: {folder} is not an operator's folder; name it with --operator, or make one: foltr device enrol"
+            f"operator: {folder} is not an operator's folder; name it with --operator, or make one: "
+            "foltr device enrol NAME"
         )
     with _locked(folder, lock_wait_s):
         yield Authority(folder, complete_rotation(folder, read_register(folder, federation)))

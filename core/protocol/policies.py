@@ -24,6 +24,8 @@ from foltr.core.secure.norm_proof import proof_shape
 from foltr.core.secure.polya import LARGEST_SCALE as LARGEST_SHARED_SCALE
 
 N_MIN_HELPERS, N_MAX_HELPERS = 2, 8
+NEW_POLICY: Final = "foltr policy new --helper NAME.keys --helper NAME.keys"
+"""The command for another policy, for messages: with the file of each helper's new keys, and the former options."""
 MAX_EPOCHS: Final = 64
 MAX_SECURE_DIM: Final = MAX_DIM // 2
 """Half of other updates' limit: a masked number has 8 bytes instead of 4."""

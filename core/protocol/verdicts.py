@@ -12,6 +12,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+from foltr.core.protocol.policies import NEW_POLICY
+
+_RUN_FEDERATOR: Final = "foltr federator run --db URL --credentials foltr-operator/federator.json"
 _PLACEHOLDER: Final = re.compile(r"\b(?:CLIENT|URL|FILE)\b")
 
 
@@ -61,6 +64,13 @@ class Reason(StrEnum):
         "The tables are of a newer version than this program: install that version.",
         "foltr doctor --db URL",
     )
+    DISK_FULL = "disk_full", Level.DOWN, "The disk of the federator is full.", "df -h"
+    CERTIFICATE_EXPIRED = (
+        "certificate_expired",
+        Level.DOWN,
+        "A certificate has expired.",
+        "foltr doctor --credentials FILE",
+    )
     BROKER_UNREACHABLE = (
         "broker_unreachable",
         Level.DOWN,
@@ -71,21 +81,15 @@ class Reason(StrEnum):
         "federator_stopped",
         Level.DOWN,
         "No federator leads the federation.",
-        "foltr federator run --db URL --credentials foltr-operator/federator.json",
+        _RUN_FEDERATOR,
     )
     FEDERATOR_HANGS = "federator_hangs", Level.DOWN, "The federator hangs.", "foltr rounds why --db URL"
-    DISK_FULL = "disk_full", Level.DOWN, "The disk of the federator is full.", "df -h"
+    POLICY_ENDED = "policy_ended", Level.DOWN, "The privacy policy has ended.", NEW_POLICY
     HELPER_AWAITED = (
         "helper_awaited",
         Level.DOWN,
-        "A helper does not answer, so rounds wait.",
+        "A helper does not answer, or refuses, so rounds wait.",
         "foltr helper run --credentials CLIENT.json",
-    )
-    CERTIFICATE_EXPIRED = (
-        "certificate_expired",
-        Level.DOWN,
-        "A certificate has expired.",
-        "foltr doctor --credentials FILE",
     )
     UPDATES_UNDELIVERED = (
         "updates_undelivered",
@@ -93,22 +97,20 @@ class Reason(StrEnum):
         "Updates do not reach the ingest workers.",
         "foltr rounds why --db URL",
     )
-    POLICY_ENDED = "policy_ended", Level.DOWN, "The privacy policy has ended.", "foltr policy new"
     CLOCK_DIFFERS = "clock_differs", Level.DEGRADED, "Clocks differ.", "timedatectl status"
-    DISK_LOW = "disk_low", Level.DEGRADED, "The disk of the federator is almost full.", "df -h"
     CERTIFICATE_REFUSED = (
         "certificate_refused",
         Level.DEGRADED,
         "New connections refuse the broker's certificate; those that live go on.",
         "foltr broker renew",
     )
-    CERTIFICATE_EXPIRES = (
-        "certificate_expires",
+    DISK_LOW = "disk_low", Level.DEGRADED, "The disk of the federator is almost full.", "df -h"
+    MESSAGES_REFUSED = (
+        "messages_refused",
         Level.DEGRADED,
-        "A certificate expires soon.",
-        "foltr doctor --credentials FILE",
+        "Many messages are refused.",
+        "foltr device show CLIENT --db URL",
     )
-    POLICY_EXPIRES = "policy_expires", Level.DEGRADED, "The privacy policy ends soon.", "foltr policy new"
     DATABASE_OLDER = (
         "database_older",
         Level.DEGRADED,
@@ -127,42 +129,18 @@ class Reason(StrEnum):
         "The log of erasures lacks published entries: the database is older than its audit log.",
         "foltr erasure request NAME",
     )
-    SELF_CHECK_FAILED = (
-        "self_check_failed",
-        Level.DEGRADED,
-        "The federator cannot check itself, so other findings may be missing.",
-        "journalctl -u foltr-federator",
-    )
-    ROUNDS_FAIL = "rounds_fail", Level.DEGRADED, "Rounds end without a model.", "foltr rounds why --db URL"
     TOO_FEW_DEVICES = (
         "too_few_devices",
         Level.DEGRADED,
         "Fewer devices are online than a round needs.",
         "foltr device list --db URL",
     )
-    MESSAGES_REFUSED = (
-        "messages_refused",
+    ROUNDS_FAIL = "rounds_fail", Level.DEGRADED, "Rounds end without a model.", "foltr rounds why --db URL"
+    SELF_CHECK_FAILED = (
+        "self_check_failed",
         Level.DEGRADED,
-        "Many messages are refused.",
-        "foltr device show CLIENT --db URL",
-    )
-    DEVICE_REVOKED = (
-        "device_revoked",
-        Level.DEGRADED,
-        "A device was revoked and its messages are refused; nothing is to do.",
-        "foltr device list --db URL",
-    )
-    MODEL_ROLLED_BACK = (
-        "model_rolled_back",
-        Level.DEGRADED,
-        "A model was replaced by an older one, since most devices found it worse.",
-        "foltr rounds list --db URL",
-    )
-    DEVICES_SUSPECT = (
-        "devices_suspect",
-        Level.DEGRADED,
-        "Clients are proposed for quarantine.",
-        "foltr device quarantine --db URL",
+        "The federator cannot check itself, so other findings may be missing.",
+        "journalctl -u foltr-federator",
     )
     ERASURE_OVERDUE = (
         "erasure_overdue",
@@ -174,6 +152,12 @@ class Reason(StrEnum):
         "erasure_needs_order",
         Level.DEGRADED,
         "Unlearning waits for the operator's order.",
+        "foltr erasure list --db URL",
+    )
+    UNLEARNING_UNANSWERED = (
+        "unlearning_unanswered",
+        Level.DEGRADED,
+        "Steps of unlearning get too few answers.",
         "foltr erasure list --db URL",
     )
     UNLEARNING_PAUSED = (
@@ -188,7 +172,32 @@ class Reason(StrEnum):
         "The model in service has learned from an erased client.",
         "foltr erasure list --db URL",
     )
-    # Last: it is often no trouble, and must not hide one.
+    DEVICES_SUSPECT = (
+        "devices_suspect",
+        Level.DEGRADED,
+        "Clients are proposed for quarantine.",
+        "foltr device quarantine --db URL",
+    )
+    MODEL_ROLLED_BACK = (
+        "model_rolled_back",
+        Level.DEGRADED,
+        "A model was replaced by an older one, since most devices found it worse.",
+        "foltr rounds list --db URL",
+    )
+    # Not yet, or often no trouble: these must not hide one.
+    CERTIFICATE_EXPIRES = (
+        "certificate_expires",
+        Level.DEGRADED,
+        "A certificate expires soon.",
+        "foltr doctor --credentials FILE",
+    )
+    POLICY_EXPIRES = "policy_expires", Level.DEGRADED, "The privacy policy ends soon.", NEW_POLICY
+    DEVICE_REVOKED = (
+        "device_revoked",
+        Level.DEGRADED,
+        "A device was revoked and its messages are refused; nothing is to do.",
+        "foltr device list --db URL",
+    )
     LEADER_CHANGED = (
         "leader_changed",
         Level.DEGRADED,
@@ -219,13 +228,13 @@ class Ending(StrEnum):
         member.sentence, member.command = sentence, command
         return member
 
-    DATA_KEYS_MISSING = "data_keys_missing", "Its folder of data keys lacks keys.", "foltr federator run --keys FOLDER"
-    KEY_REPLACED = (
-        "key_replaced",
-        "The operator has replaced its key.",
-        "foltr federator run --credentials foltr-operator/federator.json",
+    DATA_KEYS_MISSING = (
+        "data_keys_missing",
+        "Its folder of data keys lacks keys.",
+        f"{_RUN_FEDERATOR} --keys FOLDER",
     )
-    LEASE_LOST = "lease_lost", "Another federator took over.", "foltr federator run --standby"
+    KEY_REPLACED = "key_replaced", "The operator has replaced its key.", _RUN_FEDERATOR
+    LEASE_LOST = "lease_lost", "Another federator took over.", f"{_RUN_FEDERATOR} --standby"
     SCHEMA_OLDER = "schema_older", Reason.SCHEMA_OLDER.sentence, Reason.SCHEMA_OLDER.command
     SCHEMA_NEWER = "schema_newer", Reason.SCHEMA_NEWER.sentence, Reason.SCHEMA_NEWER.command
     SETTINGS_REFUSED = "settings_refused", "Its settings are refused.", "foltr config show"

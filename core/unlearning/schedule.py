@@ -15,6 +15,8 @@ FEWEST_INTERACTIONS = 3
 """A step asks for no fewer unless a setting says so, and devices answer no such step: an answer from one or two clicks
 would reveal nearly everything.
 """
+STEPS_A_DAY = 200
+"""How many steps a device answers on one day (UTC) unless a setting says so."""
 MOST_LONG_STEPS, MOST_OF_A_LONG_STEP = 150, 150
 """So a device can answer any whole job of `relearn` within its limits: 200 steps a day, and each of the 500
 interactions that it keeps in 50 of them."""

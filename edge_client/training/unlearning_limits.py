@@ -7,7 +7,7 @@ without end, of few clicks at a time, the answers would reveal them.
 from dataclasses import dataclass
 
 from foltr.core.errors import SettingsError
-from foltr.core.unlearning.schedule import FEWEST_INTERACTIONS
+from foltr.core.unlearning.schedule import FEWEST_INTERACTIONS, STEPS_A_DAY
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class UnlearningLimits:
         SettingsError: a number is too small.
     """
 
-    steps_a_day: int = 200
+    steps_a_day: int = STEPS_A_DAY
     steps_a_click: int = 50
     fewest_interactions: int = FEWEST_INTERACTIONS
 

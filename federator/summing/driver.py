@@ -16,6 +16,7 @@ import structlog
 from foltr.core.errors import DataError, MessageError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.protocol.epochs import epoch_of
+from foltr.core.protocol.helper_messages import HelperRefusal
 from foltr.core.protocol.states import AFTERMATH, ASKING_HELPERS, AbandonReason, Aftermath, RoundState
 from foltr.federator.clock import to_datetime
 from foltr.federator.round import Round, RoundEvent
@@ -97,11 +98,11 @@ class Summing:
         """Return whether announcing the open round is on hold."""
         return self.awaits_helpers or self._pause.holds(now)
 
-    def awaited_helpers(self, now: float) -> list[str]:
-        """Return the helpers without an answer that the open round waits for."""
+    def awaited_helpers(self, now: float) -> dict[str, HelperRefusal | None]:
+        """Return the helpers that the open round waits for, each with its refusal, if it answers and opens nothing."""
         if self._machine is not None:
-            return self._machine.awaited(now, _AWAITED_AFTER_S)
-        return [] if self._presence is None else self._presence.away
+            return dict.fromkeys(self._machine.awaited(now, _AWAITED_AFTER_S))
+        return {} if self._presence is None else self._presence.awaited
 
     async def find_pause(self, current: Round | None, now: float) -> None:
         """Find how long the open round is on hold, and whether its helpers have to answer first."""

@@ -4,7 +4,7 @@ from foltr.core.errors import SettingsError
 from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.preconditions import rule_problem
 from foltr.core.methods.registry import spec_of
-from foltr.core.protocol.policies import Policy
+from foltr.core.protocol.policies import NEW_POLICY, Policy
 from foltr.core.protocol.states import Pacing
 from foltr.core.protocol.trainings import Training
 from foltr.federator.round import RoundPolicy
@@ -42,7 +42,7 @@ def check_policy(policy: Policy, rounds: RoundPolicy, training: Training, n_valu
     if policy.dim != n_values:
         raise SettingsError(
             f"privacy: the policy is for updates of {policy.dim} numbers, but a model has {n_values}; make another "
-            "policy: `foltr policy new`"
+            f"policy: {NEW_POLICY}"
         )
     if (training.min_interactions, training.max_interactions) != (policy.n_interactions,) * 2:
         raise SettingsError(
@@ -64,12 +64,12 @@ def check_policy(policy: Policy, rounds: RoundPolicy, training: Training, n_valu
         raise SettingsError(
             f"max_time: a round of {rounds.max_time_s:g} s, and helpers destroy the keys of an epoch of "
             f"{policy.epoch_s:,} s soon after it; choose a max_time of at most half an epoch, or make a policy with "
-            "longer ones: `foltr policy new --epoch-hours`"
+            f"longer ones: {NEW_POLICY} --epoch-hours HOURS"
         )
     if not is_plain_mean(rounds.rule) and policy.cohorts == 1:
         raise SettingsError(
             f"aggregation: {rounds.rule.text} compares sums, and the policy has one sum a round; choose aggregation = "
-            "mean, or make a policy with 20 cohorts: `foltr policy new --cohorts 20`"
+            f"mean, or make a policy with 20 cohorts: {NEW_POLICY} --cohorts 20"
         )
     if (short := rule_problem(rounds.rule, policy.cohorts)) is not None:
         raise SettingsError(f"aggregation: a round has {policy.cohorts} sums: {short}; choose another aggregation")

@@ -34,22 +34,25 @@ _OPENS_NOTHING = (
 
 
 class Presence:
-    """The helpers of a round that have not answered yet. Times are epoch seconds."""
+    """The helpers of a round that have not answered yet. Times are epoch seconds.
+
+    Attributes:
+        away: those helpers, each with its refusal, if it answers and opens nothing.
+    """
 
     def __init__(self, policy: SignedPolicy, round_number: int, epoch: int) -> None:
         self.round = round_number
         self._epoch = epoch
         self._policy = policy
-        self._away = {keys.name for keys in policy.policy.helpers}
-        self._told: set[str] = set()
+        self.away: dict[str, HelperRefusal | None] = {keys.name: None for keys in policy.policy.helpers}
         self._n_asked = 0
-        self._told_away: list[str] = []
+        self._told_away: set[str] = set()
         self._ask_at = 0.0
 
     @property
-    def away(self) -> list[str]:
-        """The helpers that have not answered."""
-        return sorted(self._away)
+    def awaited(self) -> dict[str, HelperRefusal | None]:
+        """Those that refuse, and those that had time to answer and did not."""
+        return {helper: why for helper, why in self.away.items() if why is not None or self._n_asked > 1}
 
     def wake_at(self) -> float:
         """When to ask them again."""
@@ -60,11 +63,11 @@ class Presence:
         if now < self._ask_at:
             return []
         self._ask_at = now + REPEAT_S
-        if self._n_asked and self.away != self._told_away:
-            self._told_away = self.away
-            log.warning("helpers_unresponsive", round=self.round, helpers=self.away)
+        if self._n_asked and self.away.keys() != self._told_away:
+            self._told_away = set(self.away)
+            log.warning("helpers_unresponsive", round=self.round, helpers=sorted(self.away))
         self._n_asked += 1
-        return [self._request(helper) for helper in self.away]
+        return [self._request(helper) for helper in sorted(self.away)]
 
     def handle_answer(self, answer: HelperAnswer) -> None:
         """Take a helper's message, whose signature was checked."""
@@ -75,12 +78,12 @@ class Presence:
         if isinstance(answer, HelperRefusal) and answer.code in _OPENS_NOTHING:
             self._warn_opens_nothing(answer)
         else:
-            self._away.discard(answer.helper)
+            self.away.pop(answer.helper, None)
 
     def _warn_opens_nothing(self, refusal: HelperRefusal) -> None:
-        if refusal.helper not in self._told:
-            self._told.add(refusal.helper)
+        if self.away.get(refusal.helper) is None:
             log.warning("helper_unusable", helper=refusal.helper, code=refusal.code, detail=refusal.detail)
+        self.away[refusal.helper] = refusal
 
     def _request(self, helper: str) -> CheckRequest:
         return CheckRequest(

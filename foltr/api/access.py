@@ -24,8 +24,8 @@ SECURITY = [
 ]
 
 _WORDS = {
-    TokenRefusal.UNKNOWN: (401, "This token is not known here. Make one with: foltr api token new"),
-    TokenRefusal.EXPIRED: (401, "This token has expired. Make another one with: foltr api token new"),
+    TokenRefusal.UNKNOWN: (401, "This token is not known here. Make one with: foltr api token new viewer"),
+    TokenRefusal.EXPIRED: (401, "This token has expired. Make another one with: foltr api token new viewer"),
     TokenRefusal.REVOKED: (403, "This token was revoked. Ask the operator for another one."),
 }
 
@@ -64,7 +64,7 @@ def identify(request: Request) -> Bearer:
         return found
     require_address_pace(request)
     if found is None:
-        status, words = 401, "Send a token: Authorization: Bearer TOKEN. Make one with: foltr api token new"
+        status, words = 401, "Send a token: Authorization: Bearer TOKEN. Make one with: foltr api token new viewer"
     else:
         status, words = _WORDS[found]
     raise HTTPException(status, words, headers={"WWW-Authenticate": "Bearer"} if status == 401 else None)

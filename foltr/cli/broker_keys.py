@@ -93,7 +93,7 @@ def _known(authority: "Authority", path: Path) -> "Credentials":
     if credentials.federation != authority.federation or known is None or known != mine:
         raise SettingsError(
             f"credentials: {path} is of a user that {authority.folder} has not enrolled; enrol {name} again: "
-            f"{command_in(authority.folder, 'foltr device enrol')}"
+            f"{command_in(authority.folder, f'foltr device enrol {name}')}"
         )
     return credentials
 

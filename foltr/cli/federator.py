@@ -29,6 +29,7 @@ from foltr.core.errors import FoltrError, SettingsError, UnavailableError
 from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import FEDERATOR_USER, BrokerAccess, read_credentials
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.protocol.policies import NEW_POLICY
 from foltr.core.protocol.states import Pacing
 from foltr.operations.operator_access import broker_record, open_authority, service_access
 
@@ -92,7 +93,7 @@ def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: optio
 
 def _about_verify_key(operator: Path, version: int, *, is_kept: bool) -> str:
     """Say what a key rotation means for the policy's verify key, which was sealed to the former key."""
-    another = command_in(operator, "foltr policy new")
+    another = command_in(operator, NEW_POLICY)
     if is_kept:
         return (
             f"The file still opens the verify key of policy {version}. So does the old file, and a device that "
@@ -191,8 +192,6 @@ async def _serve(settings: Settings) -> None:
     if (cause := plan.no_evaluation_because(under)) is not None:
         log.info("evaluation_disabled", hint=f"devices do not evaluate models: {cause}")
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
-    if settings.role == "leader":
-        data_keys.make_folder()
     connecting = Database.connect(
         settings.db_url,
         retry_for_s=settings.retry_for_s,

@@ -68,7 +68,11 @@ def keys(
         return
     write_secret(out, text)
     console.print(f"wrote {out}: public keys of {credentials.name}, for the operator", soft_wrap=True, highlight=False)
-    console.print(f"The operator names them in: foltr policy new --helper {out}", soft_wrap=True, highlight=False)
+    console.print(
+        f"The operator names them in: foltr policy new --helper {out} --helper NAME.keys",
+        soft_wrap=True,
+        highlight=False,
+    )
 
 
 def _open(settings: Settings, credentials: "Credentials", *, exclusive: bool) -> "HelperStore":

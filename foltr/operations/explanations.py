@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from foltr.core.protocol.helper_messages import HelperRefusalCode
+from foltr.core.protocol.policies import NEW_POLICY
 from foltr.core.protocol.states import (
     AFTERMATH,
     ASKING_HELPERS,
@@ -17,11 +19,14 @@ from foltr.storage.sum_records import FailedRounds
 
 _SHOWN_NAMES = 10
 _START = "Start it: foltr federator run"
-_NEW_POLICY = "foltr helper keys at each helper, foltr policy new, foltr policy publish"
+_NEW_POLICY = f"foltr helper keys at each helper, {NEW_POLICY}, foltr policy publish"
 _ASK = "foltr rounds why --credentials foltr-operator/operator.json"
-_OTHER_HELPERS = "A policy with other helpers ends it: foltr policy new"
-_RUN_HELPER = "Run that helper, and read its log: foltr helper run. If it is lost for good: foltr policy new"
-_SEE_LOG = "The federator's log says more; a new policy lets rounds go on at once: foltr policy new"
+_OTHER_HELPERS = f"A policy with other helpers ends it: {NEW_POLICY}"
+_RUN_HELPER = f"Run that helper, and read its log: foltr helper run. If it is lost for good: {NEW_POLICY}"
+_ROUND_OVER = (
+    "The database was restored: rounds pass until they are above that one. Faster: foltr rounds deadline N --max-time 1"
+)
+_SEE_LOG = f"The federator's log says more; a new policy lets rounds go on at once: {NEW_POLICY}"
 _WHAT_TO_DO = {
     AbandonReason.HELPERS_SILENT: _RUN_HELPER,
     AbandonReason.HELPERS_REFUSED: _RUN_HELPER,
@@ -148,7 +153,7 @@ def _held_back(situation: Situation, row: RoundRow, failed: FailedRounds) -> lis
     return [
         f"{heard}: {ended} since the last model, the newest as {situation.failed_why}.",
         "Each such round costs its devices a participation.",
-        _WHAT_TO_DO[failed.reason],
+        _ROUND_OVER if HelperRefusalCode.ROUND_OVER in situation.failed_why else _WHAT_TO_DO[failed.reason],
         *_life(situation),
     ]
 

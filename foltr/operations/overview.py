@@ -15,7 +15,7 @@ from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.states import AbandonReason, Privacy, RoundState
-from foltr.core.protocol.verdicts import Finding
+from foltr.core.protocol.verdicts import Finding, Reason
 from foltr.operations.explanations import explain
 from foltr.operations.reading import read_situation
 from foltr.operations.situation import FederatorState, ReceivedStatus, Situation
@@ -61,6 +61,7 @@ _NEWEST_EVENTS = 5000
 _REWARDED_BEFORE = 20
 _LATELY = timedelta(minutes=5)
 _MOST_REVOKED = 20
+_OF_MINUTES = (EventKind.FEDERATOR_STARTED, EventKind.UNLEARNING_STEP_MISSED)
 # Another model is in service in place of the round's base.
 _ON_PURPOSE = (AbandonReason.UNLEARNED, AbandonReason.MODEL_ROLLED_BACK)
 
@@ -133,7 +134,8 @@ class Overview:
             void once it is gone.
         refused_senders: whose messages were refused within five minutes, the most first.
         revoked: clients revoked within the hour.
-        lately: events within the hour that a verdict looks at; federators' starts within five minutes.
+        lately: events within the hour that a verdict looks at; federators' starts and missed steps of unlearning
+            within five minutes.
         log_differs: the newest report that the audit log lacks published entries, until the operator orders an erasure.
         database_older: the newest report that a later round was announced, until rounds have passed it.
         values: what the reader types for the placeholders of commands (`foltr.core.protocol.verdicts.Finding.command`).
@@ -173,9 +175,21 @@ class Overview:
     database_older: LatelyHappened | None = None
     values: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def found_now(self) -> list[Finding]:
+        """What the leader found, while it leads.
+
+        Without one they are of a process that waits for its broker, to lead (`foltr.federator.leading.keeper`).
+        """
+        return self.found_by_leader if self.situation.is_led or self.situation.standbys else []
+
     def with_received(self, heard: ReceivedStatus | None) -> "Overview":
         """Judge again with the broker's answer about the federator, if it was asked."""
         situation = self.situation.with_received(heard)
+        has_no_broker = any(each.reason is Reason.BROKER_UNREACHABLE for each in self.found_now)
+        if has_no_broker and situation.broker != "unreachable":
+            # The broker may not have noticed yet, or know another federator: the database knows better.
+            situation = replace(situation, broker=None)
         return replace(self, situation=situation, federator=situation.federator, waits_for=explain(situation))
 
 
@@ -222,7 +236,7 @@ async def _read(database: Database, name: str) -> Overview:
         refused_senders=await refused_senders(database, name, at - _LATELY, _NEWEST_EVENTS),
         revoked=await revoked_since(database, name, at - WINDOW, _MOST_REVOKED),
         lately=await happened_lately(database, name, [EventKind.MODEL_ROLLED_BACK], at - WINDOW, _NEWEST_EVENTS)
-        | await happened_lately(database, name, [EventKind.FEDERATOR_STARTED], at - _LATELY, _NEWEST_EVENTS),
+        | await happened_lately(database, name, _OF_MINUTES, at - _LATELY, _NEWEST_EVENTS),
         n_failed_in_a_row=len(failed),
         n_empty_in_a_row=sum(1 for _ in takewhile(lambda each: not each.n_updates, failed)),
         database_older=await older_database(database, name),

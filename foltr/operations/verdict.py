@@ -4,12 +4,14 @@
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from foltr.core.protocol.events import EventKind
+from foltr.core.protocol.helper_messages import HelperRefusalCode
 from foltr.core.protocol.states import JobState, RoundState
 from foltr.core.protocol.verdicts import Finding, Reason, Verdict
+from foltr.core.unlearning.schedule import STEPS_A_DAY
 from foltr.operations.explanations import dated_ahead, duration
 from foltr.operations.overview import Overview
 from foltr.operations.situation import MOST_APART, Situation
@@ -33,10 +35,8 @@ def _findings(overview: Overview) -> list[Finding]:
     situation = overview.situation
     if situation.is_over:
         return [*_erasures(overview), *_clocks(situation)]
-    # Without a leader they are of a process that waits for its broker, to lead (`foltr.federator.leading.keeper`).
-    is_current = situation.is_led or bool(situation.standbys)
     return [
-        *(overview.found_by_leader if is_current else ()),
+        *overview.found_now,
         *_federator(situation),
         *_clocks(situation),
         *_policy(situation),
@@ -95,7 +95,12 @@ def _federator(situation: Situation) -> Iterator[Finding]:
         yield situation.broker_found
     failed = situation.failed
     if failed is not None and situation.failed_why and failed.reason.startswith("helpers_"):
-        yield Finding(Reason.HELPER_AWAITED, _sentence(situation.failed_why))
+        why = _sentence(situation.failed_why)
+        if HelperRefusalCode.ROUND_OVER in why:
+            # A helper that answers: the database is older than what it has opened.
+            yield Finding(Reason.DATABASE_OLDER, f"{why} Rounds pass until they are above that.", "the database")
+        else:
+            yield Finding(Reason.HELPER_AWAITED, why)
 
 
 def _clocks(situation: Situation) -> Iterator[Finding]:
@@ -196,7 +201,18 @@ def _erasures(overview: Overview) -> Iterator[Finding]:
     if overview.held_reset is not None:
         yield Finding(Reason.ERASURE_NEEDS_ORDER, _sentence(overview.held_reset.in_words))
     if job is not None and job.state is JobState.PAUSED:
-        yield Finding(Reason.UNLEARNING_PAUSED, f"Job {job.number} is at step {job.step} of {job.n_steps}.")
+        why = "" if job.reason is None else f": {job.reason}"
+        yield Finding(Reason.UNLEARNING_PAUSED, f"Job {job.number} is at step {job.step} of {job.n_steps}{why}.")
+    missed = overview.lately.get(EventKind.UNLEARNING_STEP_MISSED)
+    if missed is not None and job is not None and job.state is JobState.RUNNING:
+        tomorrow = overview.as_of.astimezone(UTC).replace(hour=0, minute=0, second=0) + timedelta(days=1)
+        why = (
+            f"A device answers {STEPS_A_DAY} steps a day, also counting those that a restored database has lost. If "
+            f"that is why, answers come again from {_time(tomorrow)} on; until then steps are skipped."
+        )
+        if not overview.members.n_online:
+            why = "No device is online."
+        yield Finding(Reason.UNLEARNING_UNANSWERED, f"{_sentence(missed.detail)} {why}", since=missed.at)
 
 
 def _sentence(text: str | None) -> str:

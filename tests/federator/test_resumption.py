@@ -37,3 +37,17 @@ async def test_the_finding_ends_with_the_round_that_was_announced(serve, unsigne
         assert ("database_older" in await found(served)) is expected
     await served.actor.start(announced_round=3)
     assert "database_older" not in await found(served)
+
+
+async def test_the_finding_says_how_far_rounds_are_now(serve, unsigned):
+    """And of the latest round that was announced: an earlier report does not come back once a later one has ended."""
+    served = await serve(POLICY)
+    for announced in (4, 2):
+        await served.actor.start(announced_round=announced)
+    alice = unsigned("alice")
+    await served.join([alice])
+    for number in (1, 2):
+        found_now = (await read_overview(served.db, "mail")).database_older
+        assert found_now.detail == f"round 4 was announced, and the newest round of the database is {number}"
+        served.update(alice, number, number - 1)
+        await served.turn()

@@ -34,7 +34,7 @@ class Machine:
     def __init__(self, monkeypatch, tmp_path) -> None:
         self.address = SimpleNamespace(tls_material=None)
         self.link = SimpleNamespace(connected=True, cause=None, address=self.address, tls_context=None)
-        self.ahead_s, self.undelivered, self.helpers = 0.0, None, {}
+        self.ahead_s, self.undelivered, self.helpers = 0.0, None, []
         self.usage, self.folder, self.at = PLENTY, tmp_path, datetime.now(UTC)
         self.seconds = 0.0
         monkeypatch.setattr(self_check.shutil, "disk_usage", lambda _: self.usage)
@@ -44,7 +44,7 @@ class Machine:
             [tmp_path],
             ahead_s=lambda: self.ahead_s,
             undelivered=lambda: self.undelivered,
-            awaited_helpers=lambda: self.helpers,
+            helpers=lambda: self.helpers,
             now=lambda: self.at,
             monotonic=lambda: self.seconds,
         )
@@ -156,7 +156,8 @@ async def test_a_certificate_that_new_connections_refuse(machine, monkeypatch):
 
 def test_what_rounds_wait_for(machine):
     """Helpers by name, workers by the share of probes without an answer, clients by key."""
-    machine.helpers, machine.undelivered, machine.check.keyless = {"south": "It has left."}, 0.5, ["client 7"]
+    machine.helpers = [Finding(Reason.HELPER_AWAITED, "It has left the broker.", "south")]
+    machine.undelivered, machine.check.keyless = 0.5, ["client 7"]
     assert machine.found() == [
         (Reason.UPDATES_UNDELIVERED, ""),
         (Reason.HELPER_AWAITED, "south"),

@@ -117,7 +117,7 @@ def test_a_verify_key_that_is_sealed_to_somebody_else_is_a_refusal(federation):
         refusal = terms_of(federation, policy=policy)
         assert isinstance(refusal, Refusal)
         assert refusal.code is HelperRefusalCode.VERIFY_KEY_SEALED
-        assert "is not sealed to north; make another policy: `foltr policy new`" in refusal.detail
+        assert "is not sealed to north; make another policy: `foltr policy new --helper" in refusal.detail
     assert isinstance(terms_of(federation), Terms)
 
 

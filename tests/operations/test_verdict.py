@@ -6,9 +6,11 @@ from datetime import timedelta
 import pytest
 from support.overviews import CALM, NOW, OPENED, ROUND, overview
 
+from foltr.cli.status import federator_in_words
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.events import EventKind
-from foltr.core.protocol.states import JobState, RoundState, Strategy
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.states import AbandonReason, JobState, RoundState, Strategy
 from foltr.core.protocol.verdicts import Ending, Finding, Level, Reason, Verdict, as_rows
 from foltr.operations.situation import ReceivedStatus
 from foltr.operations.verdict import MANY_REFUSALS, judge, verdict_without_database
@@ -25,8 +27,11 @@ from foltr.storage.erasure_records import HeldReset
 from foltr.storage.errors import DatabaseGoneError, SchemaNewerError, SchemaOlderError
 from foltr.storage.history_records import ProposalRow
 from foltr.storage.leases import Lease
+from foltr.storage.sum_records import FailedRounds
 
 LED = Lease("north:47:5e0c93b2", NOW - timedelta(hours=1), 2.5, NOW)
+RUNNING = JobProgress(3, JobState.RUNNING, Strategy.RELEARN, OPENED, 3, 40, None, None, None)
+REFUSED = FailedRounds(1, 11, AbandonReason.HELPERS_REFUSED, OPENED)
 EVENT = LatelyHappened(1, NOW, "of 6 clients, 4 found it worse")
 
 
@@ -82,6 +87,13 @@ def test_a_calm_federation_is_ok():
             {"job": JobProgress(3, JobState.PAUSED, Strategy.FED_ERASER, OPENED, 3, 40, None, None, None)},
             ("unlearning_paused", ""),
         ),
+        ({}, {"job": RUNNING, "lately": {EventKind.UNLEARNING_STEP_MISSED: EVENT}}, ("unlearning_unanswered", "")),
+        ({"failed": REFUSED, "failed_why": "helpers_refused: south: store_restored"}, {}, ("helper_awaited", "")),
+        (
+            {"failed": REFUSED, "failed_why": "helpers_refused: south: round_over: a set of round 40 was committed to"},
+            {},
+            ("database_older", "the database"),
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -113,7 +125,46 @@ def test_a_federator_that_ended_by_itself_says_why():
     (found,) = verdict.findings
     assert found.reason is Reason.FEDERATOR_STOPPED
     assert found.detail.startswith("Its folder of data keys lacks keys. keys = '/keys': gone. Nothing was stored")
-    assert as_rows(verdict)[0]["command"] == found.command() == "foltr federator run --keys FOLDER"
+    assert as_rows(verdict)[0]["command"] == found.command() == f"{Reason.FEDERATOR_STOPPED.command} --keys FOLDER"
+
+
+def test_steps_that_nobody_answers_say_when_answers_may_come_again():
+    """A device answers so many a day, by UTC; a job whose steps are answered says nothing."""
+    (found,) = judge(overview(job=RUNNING, lately={EventKind.UNLEARNING_STEP_MISSED: EVENT})).findings
+    assert "200 steps a day" in found.detail
+    assert "answers come again from 2026-01-03 00:00 UTC on" in found.detail
+    nobody = overview(
+        job=RUNNING, lately={EventKind.UNLEARNING_STEP_MISSED: EVENT}, members=MemberCounts(9, 0, 0, 0, 0)
+    )
+    assert (
+        "No device is online."
+        in {each.reason: each.detail for each in judge(nobody).findings}[Reason.UNLEARNING_UNANSWERED]
+    )
+    assert judge(overview(job=RUNNING)) == Verdict()
+
+
+def test_a_flood_comes_before_an_older_database():
+    """Somebody may be doing harm now; what was restored may need nothing."""
+    flood = [RefusedSender("mallory", MANY_REFUSALS, "malformed_message")]
+    found = overview(refused_senders=flood, database_older=EVENT)
+    assert [reason for reason, _ in reasons(found)] == ["messages_refused", "database_older"]
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_federator_that_the_broker_refuses_is_not_running_by_the_broker(leads):
+    """The broker may not have noticed, or know another federator; one verdict, and a screen that agrees with it."""
+    refused = Finding(Reason.BROKER_UNREACHABLE, "login_refused.", "mqtt://north:1883", NOW)
+    situation = replace(CALM, lease=LED if leads else replace(LED, left_s=-9), standbys=[] if leads else ["north:48:a"])
+    for online in (True, False):
+        status = FederatorStatus(
+            federation="mail", online=online, at=NOW.timestamp(), interval_s=10.0, software_version="0.1"
+        )
+        seen = overview(situation, found_by_leader=[refused]).with_received(ReceivedStatus(status))
+        stopped = [] if leads else [("federator_stopped", LED.holder)]
+        assert reasons(seen) == [("broker_unreachable", "mqtt://north:1883"), *stopped]
+        screen = " ".join([federator_in_words(seen.situation), *seen.waits_for])
+        assert "says the broker" not in screen
+        assert screen.startswith("running, says the database" if leads else "not running, says the database")
 
 
 def test_a_leader_with_a_broker_outweighs_a_visitor_without():

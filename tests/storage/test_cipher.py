@@ -174,6 +174,20 @@ async def test_a_folder_that_opens_none_of_the_newest_updates_is_another_ones(se
     await require_keys(sealed.db, "web")
 
 
+async def test_a_folder_that_opens_older_updates_is_the_right_one(sealed, keys: KeyStore, monkeypatch) -> None:
+    """Clients that were erased since a backup may have sent all of the newest."""
+    monkeypatch.setattr("foltr.storage.cipher._LOOKED_AT", 1)
+    await sealed.join("a", "b")
+    await sealed.open(1)
+    await sealed.commit(Batch(updates=[sealed.update("a")]))
+    await sealed.commit(Batch(updates=[sealed.update("b")]))
+    for erased in ("a", "b"):
+        await require_keys(sealed.db, "web")
+        keys.destroy("web", erased)
+    with pytest.raises(SettingsError, match="keys of another folder"):
+        await require_keys(sealed.db, "web")
+
+
 async def test_who_was_fenced_makes_no_key(stored, tmp_path):
     """Another federator may have destroyed it since: a name that was forgotten would have one again."""
     stored.db.keys = KeyStore(tmp_path / "fenced-keys")

@@ -210,7 +210,7 @@ class SecureFederation:
         """Ask a helper to check these tickets, with the enrolments of those who sent them."""
         tickets = [contribution.ticket for contribution in contributions]
         enrolments = [contribution.client.enrolment for contribution in contributions]
-        fields = {**self._about(helper), "first": first, "tickets": tickets, "enrolments": enrolments}
+        fields = {**self.about(helper), "first": first, "tickets": tickets, "enrolments": enrolments}
         return CheckRequest(**{**fields, **changed})
 
     def open(
@@ -223,7 +223,7 @@ class SecureFederation:
         """Ask a helper to open the sum of the tickets at these positions, or of all."""
         positions = list(range(len(contributions)) if kept is None else kept)
         fields = {
-            **self._about(helper),
+            **self.about(helper),
             "n_tickets": len(contributions),
             "kept": position_bits(positions, len(contributions)),
             "digest": set_digest(ticket_hash(contributions[position].ticket) for position in positions),
@@ -245,7 +245,8 @@ class SecureFederation:
         ]
         return request.model_copy(update={"commitments": commitments})
 
-    def _about(self, helper: str) -> dict[str, Any]:
+    def about(self, helper: str) -> dict[str, Any]:
+        """Return the fields that all messages of a helper have."""
         about = {"federation": FEDERATION, "helper": helper, "policy_hash": self.policy.hash}
         return {**about, "round": 4, "cohort": 0}
 

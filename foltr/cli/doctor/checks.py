@@ -164,7 +164,9 @@ def days_left(who: str, not_after: float) -> CheckResult:
 MACHINE: Final = (
     Check("foltr", _version),
     Check("credentials", _credentials, is_gate=True),
-    Check("enrolment", _enrolment, "Ask the operator for a new file: foltr device enrol --replace"),
-    Check("client certificate", partial(_lasting, name="certificate"), "Enrol it again: foltr device enrol --replace"),
+    Check("enrolment", _enrolment, "Ask the operator for a new file: foltr device enrol NAME --replace"),
+    Check(
+        "client certificate", partial(_lasting, name="certificate"), "Enrol it again: foltr device enrol NAME --replace"
+    ),
     Check("authority", partial(_lasting, name="ca"), _NEW_AUTHORITY),
 )

@@ -28,6 +28,7 @@ from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.epochs import ends_soon
 from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, SCHEMA_VERSION
 from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.policies import NEW_POLICY
 from foltr.core.protocol.signed_policies import read_policy
 from foltr.core.protocol.topics import ClientTopic, Topics
 
@@ -298,7 +299,7 @@ def policy_found(visit: BrokerUnderCheck) -> CheckResult | None:
     if credentials.role == "helper":
         keys = policy.helper(credentials.name)
         if keys is None or keys.signing_key != credentials.key.public:
-            again = "foltr helper keys, then the operator's foltr policy new"
+            again = f"foltr helper keys, then the operator's {NEW_POLICY}"
             return warning(
                 f"{shown}, and does not name this helper with this key, so the federator does not ask it", again
             )
@@ -307,7 +308,7 @@ def policy_found(visit: BrokerUnderCheck) -> CheckResult | None:
     if not ends_soon(policy, now):
         return ok(f"{shown}: epsilon {policy.epsilon:g}, helpers {', '.join(keys.name for keys in policy.helpers)}")
     ends = f"{'ended' if policy.ends_at <= now else 'ends'} on {datetime.fromtimestamp(policy.ends_at, UTC):%Y-%m-%d}"
-    again = "foltr helper keys at each helper, foltr policy new, foltr policy publish"
+    again = f"foltr helper keys at each helper, {NEW_POLICY}, foltr policy publish"
     return warning(f"{shown}; it {ends}, and no device takes part after that", again)
 
 

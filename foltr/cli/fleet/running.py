@@ -181,6 +181,6 @@ def _take_slot(settings: Settings, count: int) -> Slot | None:
             )
     if slot is None and settings.broker_url.startswith("mqtts:"):
         raise SettingsError(
-            f"slots: no enrolled device of {folder} is free; the operator enrols more: foltr device enrol"
+            f"slots: no enrolled device of {folder} is free; the operator enrols more: foltr device enrol CLIENT"
         )
     return slot or take_new_slot(folder, "device")

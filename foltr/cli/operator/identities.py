@@ -9,6 +9,7 @@ from foltr.cli.settings import Settings
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import Credentials, Role, read_credentials
 from foltr.core.protocol.operator_keys import TrustedOperatorKey
+from foltr.core.protocol.policies import NEW_POLICY
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Privacy
@@ -83,8 +84,8 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
         return None
     if identity.policy is None:
         raise SettingsError(
-            "privacy: secure needs the operator's policy, but the federator's credentials have none; `foltr policy "
-            "new` makes one and writes it into them"
+            "privacy: secure needs the operator's policy, but the federator's credentials have none; "
+            f"`{NEW_POLICY}` makes one and writes it into them"
         )
     return SecureSettings(identity.policy, sealing_keys=identity.sealing_keys)
 

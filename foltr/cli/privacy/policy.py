@@ -20,7 +20,7 @@ from foltr.core.operator.documents import recover_policy
 from foltr.core.operator.helper_keys import read_helper_keys
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
-from foltr.core.protocol.policies import GaussianNoise, replace_epsilon_of
+from foltr.core.protocol.policies import NEW_POLICY, GaussianNoise, replace_epsilon_of
 from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.core.protocol.states import Privacy
 from foltr.core.protocol.topics import Topics
@@ -78,7 +78,7 @@ def show(
         signed = authority.policies.get(version) if version is not None else authority.policies.newest()
         published = signed is not None and authority.register.published_policy == signed.policy.version
     if signed is None:
-        raise SettingsError(f"policy: {operator} has none; make one: {command_in(operator, 'foltr policy new')}")
+        raise SettingsError(f"policy: {operator} has none; make one: {command_in(operator, NEW_POLICY)}")
     if json:
         print_json(_as_json(signed, published))
         return
@@ -96,9 +96,7 @@ def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.
     with open_authority(operator) as authority:
         signed = authority.policies.newest()
         if signed is None:
-            raise SettingsError(
-                f"policy: {operator} has none to publish; make one: {command_in(operator, 'foltr policy new')}"
-            )
+            raise SettingsError(f"policy: {operator} has none to publish; make one: {command_in(operator, NEW_POLICY)}")
         signed = _take_back(authority, signed, broker)
         authority.publish_policy()
         where = publish_retained(authority, broker, Topics(authority.federation).policy)
@@ -133,7 +131,7 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
         raise SettingsError(
             f"policy: {numbers} of {authority.folder} was not published: it does not follow from policy "
             f"{published.version}, which devices know, so they would refuse it. It was set aside. Make another: "
-            f"{command_in(authority.folder, 'foltr policy new')}; and enrol devices that were enrolled since "
+            f"{command_in(authority.folder, NEW_POLICY)}; and enrol devices that were enrolled since "
             "again, with --replace"
         )
     return published

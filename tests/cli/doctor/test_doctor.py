@@ -271,9 +271,9 @@ def test_what_is_wrong_with_a_credentials_file(tmp_path):
     path = tmp_path / f"{DEVICE}.json"
     text = path.read_text()
     for spoil, what, said in (
-        (lambda: _change(path, enrolment=None), "enrolment", "foltr device enrol --replace"),
+        (lambda: _change(path, enrolment=None), "enrolment", "foltr device enrol NAME --replace"),
         (lambda: _change(path, signing_key=SigningKey.generate().to_text()), "enrolment", "another key"),
-        (lambda: _change(path, name="device-8"), "enrolment", "foltr device enrol --replace"),
+        (lambda: _change(path, name="device-8"), "enrolment", "foltr device enrol NAME --replace"),
         (lambda: path.write_text("{}"), "credentials", "foltr device enrol"),
         (lambda: path.chmod(0o644), "credentials", "chmod 600"),
         (path.unlink, "credentials", "foltr device enrol"),

@@ -18,6 +18,7 @@ from foltr.broker.link import MqttLink
 from foltr.core.errors import UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, read_credentials
 from foltr.core.protocol.enrolment import read_enrolment, read_roster
+from foltr.core.protocol.policies import NEW_POLICY
 from foltr.core.protocol.signing import SigningKey, key_from_text, key_to_text
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.operations.operator_access import access_to
@@ -326,8 +327,8 @@ def test_the_command_that_is_named_next_is_about_the_same_folder(tmp_path):
         ("device revoke device-7", "foltr operator send"),
         ("device revoke device-77 --offline", "foltr operator roster"),
         ("device tokens --revoke device-7", "foltr device tokens"),
-        ("policy show", "foltr policy new"),
-        ("policy publish", "foltr policy new"),
+        ("policy show", NEW_POLICY),
+        ("policy publish", NEW_POLICY),
         ("broker authority begin", "foltr broker config --tls"),
     ):
         done = foltr(*command.split(), "--operator", "op", cwd=tmp_path)

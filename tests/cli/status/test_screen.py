@@ -147,7 +147,7 @@ def test_the_verdict_comes_first_with_what_to_type():
     ]
     told = screen_lines(everything(), 80, 24)
     assert told[0] == "DOWN"
-    others = "And devices_suspect of 4, erasure_overdue, erasure_needs_order"
+    others = "And erasure_needs_order, unlearning_paused, model_has_erased, devices_suspect of 5"
     assert others in " ".join(line.strip() for line in told[:14])
 
 

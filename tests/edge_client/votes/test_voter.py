@@ -28,7 +28,7 @@ from foltr.core.protocol.fields import model_hash, pack_vector
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.agent import Agent
-from foltr.edge_client.options import DeviceOptions, Experiment
+from foltr.edge_client.options import DeviceOptions, Experiment, Privacy
 from foltr.edge_client.search_ranker import SearchRanker
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.votes import voter
@@ -80,10 +80,10 @@ def click(ranker, n, seed=1):
 class PlayedDevice:
     """An agent on a store, to which a federator says what it is told to say."""
 
-    def __init__(self, store):
-        self.agent = Agent(
-            NotedLink(), store, DeviceOptions("mail", "device-7", experiment=Experiment(seed=1, learner=adding_learner))
-        )
+    def __init__(self, store, **privacy):
+        experiment = Experiment(seed=1, learner=adding_learner)
+        options = DeviceOptions("mail", "device-7", privacy=Privacy(**privacy), experiment=experiment)
+        self.agent = Agent(NotedLink(), store, options)
         self.record_clicks = self.agent.record_clicks
         self.rank = self.agent.rank
 
@@ -115,6 +115,19 @@ def device(store):
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "device.sqlite"
+
+
+def test_a_device_without_votes_takes_no_anchor(device, store):
+    """It drops the anchor and the comparison that it stored while it gave votes, and is deaf to another anchor."""
+    assert click(device, 3) == 3
+    assert store.anchor() is not None
+    silent = PlayedDevice(store, votes=False)
+    assert store.anchor() is None
+    silent.hear_anchor(4)
+    silent.hear_round(announced(6, WEIGHTS))
+    click(silent, 3)
+    assert not silent.agent.voter.takes_part
+    assert (store.anchor(), silent.agent.voter.comparison) == (None, Comparison())
 
 
 def test_what_cannot_be_stored_is_not_known(device, store, monkeypatch):

@@ -215,7 +215,7 @@ async def test_a_helper_to_whom_the_verify_key_is_not_sealed_says_so(secure) -> 
     assert row.reason == AbandonReason.HELPERS_REFUSED
     (event,) = await list_events(rounds.served.db, "mail", kind="round_abandoned")
     assert "verify_key_sealed" in event.detail
-    assert "`foltr policy new`" in event.detail
+    assert "`foltr policy new --helper" in event.detail
 
 
 async def test_a_federator_without_the_verify_key_does_not_go_on(secure) -> None:

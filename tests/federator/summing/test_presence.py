@@ -4,6 +4,8 @@ import pytest
 from support.secure_federation import Heard, SecureRounds
 
 from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.core.protocol.verdicts import Reason
+from foltr.federator.summing.helper_statuses import helper_findings
 from foltr.operations.explanations import explain
 from foltr.operations.reading import read_situation
 from foltr.storage.rounds import find_round
@@ -66,6 +68,10 @@ async def test_a_helper_without_the_policy_is_not_there(given_up) -> None:
     rounds.helpers[1].lose_policies()
     await wait(rounds, 20)
     assert heard.newest == (2, False, False)
+    (found,) = helper_findings([], rounds.served.actor.awaited_helpers)
+    assert (found.reason, found.culprit) == (Reason.HELPER_AWAITED, "south")
+    assert found.detail.startswith("It refuses: unknown_policy: ")
+    assert [each.detail for each in helper_findings(["south"], {})] == ["It has left the broker."]
     rounds.helpers[1].hear(rounds.federation.policy)
     await wait(rounds, 60)
     assert heard.newest == (rounds.number, True, False)
@@ -78,6 +84,9 @@ async def test_a_helper_that_has_opened_a_later_round_is_waited_for_at_no_cost(g
     south.has_opened(4)
     await wait(rounds, 30)
     assert heard.newest == (2, False, False)
+    (found,) = helper_findings([], rounds.served.actor.awaited_helpers)
+    assert (found.reason, found.culprit) == (Reason.DATABASE_OLDER, "the database")
+    assert found.detail.startswith("south refuses round 2: a set of round 4 was committed to.")
     await wait(rounds, 200)
     assert heard.newest[:2] == (rounds.number, True)
     assert rounds.number >= 5

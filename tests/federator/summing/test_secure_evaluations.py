@@ -7,7 +7,7 @@ from support.norm_proof_rounds import faults, forget, mean_of, model_of, refused
 from support.secure_federation import QUIET
 
 from foltr.core.failpoints import Failpoint
-from foltr.core.protocol.policies import SecureEvaluation, SecureVotes
+from foltr.core.protocol.policies import NEW_POLICY, SecureEvaluation, SecureVotes
 from foltr.core.protocol.states import RoundState
 from foltr.core.secure.message_proof import MessageShape, prove_message
 from foltr.core.secure.norm_proof import proof_shape
@@ -155,7 +155,7 @@ async def test_a_newer_policy_may_weigh_them_otherwise_or_have_none(secure) -> N
     assert await replays(rounds, 1, 3, 5, 7)
     plan = rounds.served.plan
     under = rounds.federation.issue(version=9, proofs=True, evaluation=None, **QUIET).policy
-    assert plan.no_evaluation_because(under).endswith("for one that does: foltr policy new --evaluation")
+    assert plan.no_evaluation_because(under).endswith(f"for one that does: {NEW_POLICY} --evaluation")
 
 
 async def test_an_abandoned_round_tells_nothing(secure) -> None:
