@@ -84,7 +84,7 @@ def devices_of(deployment: Deployment, plot: Plot):
 async def test_three_excluded_attackers_stay_excluded_when_a_fourth_is_forgotten(deployment):
     """From the first round after the swap on, although the fourth was honest in all it sent, and they in the job."""
     plot = Plot()
-    deployment.start_federator(10_000, *OPTIONS, max_time_s=5.0, **VARIABLES)
+    deployment.start_federator(10_000, *OPTIONS, **VARIABLES)
     async with devices_of(deployment, plot) as clients:
         await until(lambda: found(deployment), "the attackers were not found")
         plot.lies_low = True

@@ -39,7 +39,7 @@ def search(client: EdgeClient, rng: np.random.Generator, n_lists: int = 1) -> No
 @on("postgresql")
 async def test_a_quiet_device_uses_the_model_without_the_forgotten(deployment, tmp_path):
     """It is all zeros, as nobody has kept anything to learn again; the device uses it and goes on taking part."""
-    deployment.start_federator(10_000, *OPTIONS, max_time_s=5.0, **VARIABLES)
+    deployment.start_federator(10_000, *OPTIONS, **VARIABLES)
     rng = np.random.default_rng(3)
     async with contextlib.AsyncExitStack() as stack:
         leaver, quiet, *others = [
@@ -91,7 +91,7 @@ async def test_devices_answer_as_much_as_they_allow(deployment, tmp_path):
     # The steps that they do answer end with the answers; the other two last as long as it says.
     steps = {"swap_every_s": 0.0, "step_s": 5.0, "min_coverage": 0.0}
     more = with_defaults({"foltr.federator.job.UnlearningPolicy": steps, "foltr.federator.job.MOST_MISSES": 1})
-    deployment.start_federator(10_000, *OPTIONS, max_time_s=5.0, **(VARIABLES | more))
+    deployment.start_federator(10_000, *OPTIONS, **(VARIABLES | more))
     rng, stores = np.random.default_rng(3), [tmp_path / f"{one.name}.sqlite" for one in deployment.devices]
     async with contextlib.AsyncExitStack() as stack:
         leaver, *others = clients = [

@@ -58,7 +58,7 @@ async def test_a_standby_finishes_what_a_killed_leader_began(deployment, tmp_pat
             access, store=tmp_path / store, experiment=Experiment(seed=i), privacy=Privacy(unlearning_limits=WILLING)
         )
 
-    lasting = {"max_time_s": 5.0, **VARIABLES}
+    lasting = VARIABLES
     leader = deployment.start_federator(10_000, *OPTIONS, failpoints=f"{place}=kill@{at_pass}", **lasting)
     await deployment.serves()
     standby = deployment.start_federator(10_000, *OPTIONS, "--standby", **lasting)

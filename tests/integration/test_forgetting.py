@@ -73,7 +73,7 @@ def devices_of(deployment: Deployment, tmp_path) -> AsyncIterator[list[EdgeClien
 
 
 def start(deployment: Deployment, failpoints: str = "") -> None:
-    deployment.start_federator(10_000, *OPTIONS, failpoints=failpoints, max_time_s=5.0, **VARIABLES)
+    deployment.start_federator(10_000, *OPTIONS, failpoints=failpoints, **VARIABLES)
 
 
 async def completed(deployment: Deployment, at_least: int) -> None:

@@ -49,7 +49,7 @@ async def test_ten_sybils_cost_one_job(deployment, tmp_path):
     )
     variables = {"FOLTR_UNLEARN_AFTER": str(N_SYBILS), **steps}
 
-    deployment.start_federator(10_000, *options, max_time_s=5.0, **variables)
+    deployment.start_federator(10_000, *options, **variables)
     async with devices_of(deployment, tmp_path) as clients:
         await taught(deployment, len(clients))
         first, second = clients[:5], clients[5:N_SYBILS]
@@ -57,7 +57,7 @@ async def test_ten_sybils_cost_one_job(deployment, tmp_path):
         await erased(deployment, 5, "waiting")
         deployment.federator.kill()
         await deployment.exit_code()
-        deployment.start_federator(10_000, *options, max_time_s=5.0, **variables)
+        deployment.start_federator(10_000, *options, **variables)
         await completed(deployment, await deployment.n_completed() + 2)
         assert await jobs(deployment) == []
         await asyncio.gather(*(client.forget_me(timeout_s=PATIENCE_S) for client in second))
@@ -65,7 +65,7 @@ async def test_ten_sybils_cost_one_job(deployment, tmp_path):
         assert await jobs(deployment) == ["done"]
         deployment.federator.kill()
         await deployment.exit_code()
-        deployment.start_federator(10_000, *options, max_time_s=5.0, **variables | {"FOLTR_UNLEARN_AFTER": "1"})
+        deployment.start_federator(10_000, *options, **variables | {"FOLTR_UNLEARN_AFTER": "1"})
         await clients[N_SYBILS].forget_me(timeout_s=1.0)  # clock: runs out
         await erased(deployment, N_SYBILS + 1, "done", "waiting")
         assert await jobs(deployment) == ["done"]
@@ -88,7 +88,7 @@ async def test_no_reset_without_an_operators_order(deployment, migrated_url, tmp
     async def command(*arguments):
         return await asyncio.to_thread(foltr_process, *arguments)
 
-    deployment.start_federator(10_000, *options, max_time_s=5.0, **variables)
+    deployment.start_federator(10_000, *options, **variables)
     async with devices_of(deployment, tmp_path) as clients:
         await taught(deployment, len(clients))
         await clients[0].forget_me(timeout_s=1.0)  # clock: runs out
@@ -99,7 +99,7 @@ async def test_no_reset_without_an_operators_order(deployment, migrated_url, tmp
         await until(is_held, "no job is held")
         deployment.federator.kill()
         await deployment.exit_code()
-        deployment.start_federator(10_000, *options, max_time_s=5.0, **variables)
+        deployment.start_federator(10_000, *options, **variables)
         await completed(deployment, await deployment.n_completed() + 2)
         assert len(await list_events(deployment.database, FEDERATION, kind="unlearning_approval_required")) == 1
         assert await jobs(deployment) == []

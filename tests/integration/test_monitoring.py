@@ -111,11 +111,10 @@ async def test_the_forgotten_name_is_found_nowhere(whole, tmp_path):
             assert FORGOTTEN in json.dumps([device.client_id for device in devices])
             result = await devices[0].forget_me(timeout_s=PATIENCE_S)
             assert result.state == "forgotten"
-            await in_rounds(whole, devices[1:], 2)
-
             unanswered: list[tuple[str, str]] = []
 
-            async def is_answered() -> bool:  # rates take two scrapes
+            async def is_answered() -> bool:  # rates take two scrapes, with rounds between them
+                await in_rounds(whole, devices[1:], 2)
                 unanswered[:] = await unanswered_of_board(server)
                 return not unanswered
 

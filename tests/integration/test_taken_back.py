@@ -112,7 +112,7 @@ async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(deploymen
         **SAMPLING,
         **with_defaults({"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0}}),
     }
-    deployment.start_federator(10_000, *OPTIONS, "--min-clients", "4", max_time_s=5.0, **variables)
+    deployment.start_federator(10_000, *OPTIONS, "--min-clients", "4", **variables)
     async with devices_of(deployment, Plot(0)) as clients:
         await until(lambda: anchor_moved(deployment.database), "the anchor does not move")
         result = await clients[0].forget_me(timeout_s=PATIENCE_S)
