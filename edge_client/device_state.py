@@ -6,6 +6,7 @@ from foltr.core.learning.gate import Gate, Source
 from foltr.core.protocol.explorations import Exploration, InterleavingExploration, NoExploration
 from foltr.edge_client.blockers import Blocker
 from foltr.edge_client.components import DeviceComponents
+from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.training.working_model import WorkingModel
 
 _WHOSE = {Source.BASE: "the application's", Source.MODEL: "the model's"}
@@ -38,12 +39,18 @@ class DeviceState:
     Attributes:
         status: ``connected``, ``without a broker``, ``not enrolled``, ``closed`` and so on.
         remarks: what else its owner should know.
+        n_missing: how many more lists make an update; None if the federation has announced no round yet.
+        n_open: how many of the waiting lists wait for more clicks (`Privacy.click_window_s`).
+        n_dropped: how many were dropped since the start, because more than `Privacy.max_interactions` waited.
     """
 
     status: str
     order: ListOrder = ListOrder(Source.BASE)
     model_version: int | None = None
     remarks: tuple[str, ...] = ()
+    n_missing: int | None = None
+    n_open: int = 0
+    n_dropped: int = 0
 
     def __str__(self) -> str:
         return "; ".join([f"{self.status}: lists are in {self.order}", *self.remarks])
@@ -78,20 +85,39 @@ class Settled:
 def settled_by_now(device: DeviceComponents, blocker: Blocker | None) -> Settled:
     """Return what waits on a device."""
     participation, n_waiting = device.participation, device.store.n_waiting()
-    is_pending, training = participation.pending is not None or device.is_making_update, participation.training
+    is_pending, n_missing = participation.pending is not None or device.is_making_update, _n_missing(device)
     if blocker is not None:
         cause = blocker.message
     elif participation.left:
         cause = "this client has left the federation"
     elif is_pending:
         cause = "the federator answers when it has stored the update"
-    elif training is None:
+    elif n_missing is None:
         cause = "the federation has announced no round yet"
-    elif n_waiting < training.min_interactions:
-        cause = f"an update needs {training.min_interactions}"
     else:
-        cause = "they wait for the next round"
+        cause = "; ".join(_awaited(device, n_missing)) or "they wait for the next round"
     return Settled(is_pending, n_waiting, cause)
+
+
+def _n_missing(device: DeviceComponents) -> int | None:
+    training = device.participation.training
+    return None if training is None else max(0, training.min_interactions - device.store.n_waiting())
+
+
+def _awaited(device: DeviceComponents, n_missing: int | None) -> list[str]:
+    """Say what an update waits for, apart from its round."""
+    words, n_open = [], device.store.n_open()
+    if n_missing:
+        words.append("1 more list makes an update" if n_missing == 1 else f"{n_missing} more lists make an update")
+    if n_open:
+        waiting = "1 list waits" if n_open == 1 else f"{n_open} lists wait"
+        words.append(f"{waiting} {device.store.click_window.length_s:g} s for more clicks")
+    return words
+
+
+def dropped(store: DeviceStore) -> list[str]:
+    """Say how many lists were dropped, if any were."""
+    return [f"{store.n_dropped} lists were dropped: too many waited"] if store.n_dropped else []
 
 
 def state_of(device: DeviceComponents, blocker: Blocker | None, n_features: int | None) -> DeviceState:
@@ -126,8 +152,11 @@ def state_of(device: DeviceComponents, blocker: Blocker | None, n_features: int 
         "no model yet" if version is None else f"model {version}",
         *(["in quarantine"] if device.contributor.quarantined else []),
     ]
-    remarks = (*device.features.remarks, *device.audit.remarks, *device.policy.remarks)
-    return DeviceState(", ".join(parts), order, version, remarks)
+    n_missing, store = _n_missing(device), device.store
+    awaited = [] if device.participation.left else _awaited(device, n_missing)
+    of_parts = (*device.features.remarks, *device.audit.remarks, *device.policy.remarks)
+    remarks = (*awaited, *dropped(store), *of_parts)
+    return DeviceState(", ".join(parts), order, version, remarks, n_missing, store.n_open(), store.n_dropped)
 
 
 def order_of_next(working_model: WorkingModel | None, exploration: Exploration | None, gate: Gate | None) -> ListOrder:

@@ -198,8 +198,9 @@ _INSERT: Final = (
 )
 _SELECT: Final = (
     "SELECT recent.schema_hash, recent.clicks, nth, recent.n_documents, coalesce(recent.features, kept.features), "
-    "recent.ranking, model_version, recent.reversals, recent.log_probability, recent.variant, source, to_credit, "
-    "base_positions FROM recent_lists AS recent LEFT JOIN interactions AS kept USING (serp_id) WHERE serp_id = ?"
+    "recent.ranking, model_version, recent.reversals, recent.log_probability, recent.variant, recent.source, "
+    "to_credit, base_positions "
+    "FROM recent_lists AS recent LEFT JOIN interactions AS kept USING (serp_id) WHERE serp_id = ?"
 )
 
 
