@@ -131,6 +131,57 @@ async def test_a_click_while_its_list_goes_into_an_update_is_in_it_or_refused(mq
             await federator.nothing_on("updates")
 
 
+async def test_a_list_waits_for_more_clicks_before_an_update_takes_it(mqtt_broker, path, clock):
+    """A user who comes back after minutes is heard; the state says what an update waits for; later clicks are lost."""
+    async with in_round(mqtt_broker, path, click_window_s=240.0) as (federator, client):
+        first, _ = *see(client, 1), *see(client, 2)
+        clock.passes(200.0)
+        assert client.record_clicks(first.serp_id, [2])
+        assert (client.state.n_missing, client.state.n_open, client.n_waiting) == (0, 2, 2)
+        assert "2 lists wait 240 s for more clicks" in client.state.remarks
+        clock.passes(100.0)
+        client.agent.wake.set()
+        await until(lambda: client.weights[2] == 1, "the second list, which no longer waits, is not learned")
+        await federator.nothing_on("updates")
+        clock.passes(200.0)
+        client.agent.wake.set()
+        update = await federator.update()
+        assert (content(update), clicks_of(client.store)) == ([1, 2], [[0], [0, 2]])
+        assert not client.record_clicks(first.serp_id, [1])
+        assert (client.state.n_missing, client.state.n_open) == (2, 0)
+        assert "2 more lists make an update" in client.state.remarks
+
+
+async def test_the_end_of_a_window_wakes_the_device(mqtt_broker):
+    """Nobody has to search again for an update to be made."""
+    async with in_round(mqtt_broker, click_window_s=1.0) as (federator, client):
+        see(client, 1, 2)
+        assert content(await federator.update()) == [1, 2]
+
+
+async def test_lists_that_were_not_taken_yet_are_after_a_restart(mqtt_broker, path, clock):
+    """A program that runs for a minute a day: its lists go into an update of the next day."""
+    async with in_round(mqtt_broker, path, click_window_s=240.0) as (federator, client):
+        serp = see(client, 1, 2)[0]
+    clock.passes(86000.0)
+    async with in_round(mqtt_broker, path, click_window_s=240.0) as (federator, client):
+        update = await federator.update()
+        assert content(update) == [1, 2]
+        assert not client.record_clicks(serp.serp_id, [1])
+
+
+async def test_who_is_forgotten_while_lists_wait_records_nothing(mqtt_broker, path, clock):
+    """The end of a window finds nothing to learn, and sends nothing."""
+    async with in_round(mqtt_broker, path, click_window_s=240.0) as (federator, client):
+        serp = see(client, 1, 2)[0]
+        client.agent._be_forgotten()  # noqa: SLF001 (as by a notice)
+        clock.passes(300.0)
+        client.agent.wake.set()
+        assert not client.record_clicks(serp.serp_id, [1])
+        assert (client.n_waiting, client.state.n_open) == (0, 0)
+        await federator.nothing_on("updates")
+
+
 async def test_lists_are_saved_soon_after_they_were_shown(mqtt_broker, path):
     """So a process that is killed loses the lists of a second at most, and no click."""
     async with device(mqtt_broker, path) as client:
