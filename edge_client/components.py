@@ -68,7 +68,8 @@ class DeviceComponents:
         # First: a newer policy than before clears the pending update.
         self.policy = PinnedPolicy(trust, store, client_id, privacy.privacy_limits, self.emit)
         self.features = Features(options.schema, trust)
-        store.schema_hash, store.click_window.length_s = self.features.hash, privacy.click_window_s
+        store.schema_hash = self.features.hash
+        store.wait_for_clicks(privacy.click_window_s)
         self.session = session = Session(federation, client_id, trust, store)
         self.participation = participation = Participation(
             client_id,

@@ -1,7 +1,9 @@
 """The state of a device, and whose order it shows: as data, and as text for a log or a settings page."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from foltr.core.errors import UsageError
 from foltr.core.learning.gate import Gate, Source
 from foltr.core.protocol.explorations import Exploration, InterleavingExploration, NoExploration
 from foltr.edge_client.blockers import Blocker
@@ -85,34 +87,47 @@ class Settled:
 def settled_by_now(device: DeviceComponents, blocker: Blocker | None) -> Settled:
     """Return what waits on a device."""
     participation, n_waiting = device.participation, device.store.n_waiting()
-    is_pending, n_missing = participation.pending is not None or device.is_making_update, _n_missing(device)
+    is_pending, awaited = participation.pending is not None or device.is_making_update, _awaited(device)
     if blocker is not None:
         cause = blocker.message
     elif participation.left:
         cause = "this client has left the federation"
     elif is_pending:
         cause = "the federator answers when it has stored the update"
-    elif n_missing is None:
+    elif awaited.n_missing is None:
         cause = "the federation has announced no round yet"
     else:
-        cause = "; ".join(_awaited(device, n_missing)) or "they wait for the next round"
+        cause = "; ".join(awaited.words) or "they wait for the next round"
     return Settled(is_pending, n_waiting, cause)
 
 
-def _n_missing(device: DeviceComponents) -> int | None:
-    training = device.participation.training
-    return None if training is None else max(0, training.min_interactions - device.store.n_waiting())
+class _Awaited(NamedTuple):
+    """What an update waits for, apart from its round; see `DeviceState`."""
+
+    n_missing: int | None
+    n_open: int
+    window_s: float
+
+    @property
+    def words(self) -> list[str]:
+        words = []
+        if self.n_missing:
+            more = "1 more list makes" if self.n_missing == 1 else f"{self.n_missing} more lists make"
+            words.append(f"{more} an update")
+        if self.n_open:
+            waiting = "1 list waits" if self.n_open == 1 else f"{self.n_open} lists wait"
+            words.append(f"{waiting} {self.window_s:g} s for more clicks")
+        return words
 
 
-def _awaited(device: DeviceComponents, n_missing: int | None) -> list[str]:
-    """Say what an update waits for, apart from its round."""
-    words, n_open = [], device.store.n_open()
-    if n_missing:
-        words.append("1 more list makes an update" if n_missing == 1 else f"{n_missing} more lists make an update")
-    if n_open:
-        waiting = "1 list waits" if n_open == 1 else f"{n_open} lists wait"
-        words.append(f"{waiting} {device.store.click_window.length_s:g} s for more clicks")
-    return words
+def _awaited(device: DeviceComponents) -> _Awaited:
+    training, store, window_s = device.participation.training, device.store, device.store.click_window.length_s
+    try:
+        enough = None if training is None else training.min_interactions
+        n_missing = None if enough is None else enough - store.n_waiting(at_most=enough)
+        return _Awaited(n_missing, store.n_open(), window_s)
+    except UsageError:  # the store is closed
+        return _Awaited(None, 0, window_s)
 
 
 def dropped(store: DeviceStore) -> list[str]:
@@ -152,11 +167,10 @@ def state_of(device: DeviceComponents, blocker: Blocker | None, n_features: int 
         "no model yet" if version is None else f"model {version}",
         *(["in quarantine"] if device.contributor.quarantined else []),
     ]
-    n_missing, store = _n_missing(device), device.store
-    awaited = [] if device.participation.left else _awaited(device, n_missing)
+    awaited, store = _awaited(device), device.store
     of_parts = (*device.features.remarks, *device.audit.remarks, *device.policy.remarks)
-    remarks = (*awaited, *dropped(store), *of_parts)
-    return DeviceState(", ".join(parts), order, version, remarks, n_missing, store.n_open(), store.n_dropped)
+    remarks = (*([] if device.participation.left else awaited.words), *dropped(store), *of_parts)
+    return DeviceState(", ".join(parts), order, version, remarks, awaited.n_missing, awaited.n_open, store.n_dropped)
 
 
 def order_of_next(working_model: WorkingModel | None, exploration: Exploration | None, gate: Gate | None) -> ListOrder:

@@ -15,8 +15,7 @@ from foltr.core.protocol.fields import Message
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import check_name
 from foltr.edge_client.contribution import Alteration
-from foltr.edge_client.store.click_window import LONGEST_WINDOW_S
-from foltr.edge_client.store.recent_lists import KEPT_LISTS
+from foltr.edge_client.store.recent_lists import KEPT_LISTS, KEPT_S
 from foltr.edge_client.store.store import KEPT_INTERACTIONS
 from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
@@ -100,10 +99,8 @@ class Privacy:
             if number < least:
                 raise SettingsError(f"{name}: {number} is below {least}; give how many to keep")
         checked_type("click_window_s", self.click_window_s, float, int)
-        if not 0.0 <= self.click_window_s <= LONGEST_WINDOW_S:
-            raise SettingsError(
-                f"click_window_s: {self.click_window_s} is not from 0 to {LONGEST_WINDOW_S:.0f} seconds"
-            )
+        if not 0.0 <= self.click_window_s <= KEPT_S:
+            raise SettingsError(f"click_window_s: {self.click_window_s} is not from 0 to {KEPT_S:.0f} seconds")
 
 
 @dataclass(frozen=True)

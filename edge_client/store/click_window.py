@@ -8,10 +8,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
-
-LONGEST_WINDOW_S: Final = 24 * 3600.0
-"""No list is kept longer for its clicks (`foltr.edge_client.store.recent_lists`)."""
 
 
 class ClickWindow:

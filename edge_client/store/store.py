@@ -20,6 +20,8 @@ deleted, when they are sent. It is also independent of the ledger, which charges
 state on the device never goes back.
 """
 
+import contextlib
+import itertools
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
@@ -42,7 +44,7 @@ from foltr.edge_client.store.bounds import (
     read_bounds,
     remember_counted,
 )
-from foltr.edge_client.store.click_window import LONGEST_WINDOW_S, ClickWindow
+from foltr.edge_client.store.click_window import ClickWindow
 from foltr.edge_client.store.gate_rows import read_gate
 from foltr.edge_client.store.interaction_rows import (
     UNNUMBERED,
@@ -103,7 +105,6 @@ class DeviceStore(KnowledgeStore):
         self._max_kept = max_kept
         # A copy of the file's: nobody else writes there, and each transaction that changes them updates this copy.
         self._bounds = self._read_bounds()
-        self._read_click_window()
         counted = (self._bounds.counted,)
         if self.rows("SELECT count(*) FROM interactions WHERE id <= ?", counted)[0][0] > max_kept:  # lowered since
             try:
@@ -158,11 +159,8 @@ class DeviceStore(KnowledgeStore):
 
     def _note_dropped(self, n: int) -> None:
         if n and not self.n_dropped:
-            log.warning(
-                "interactions_dropped",
-                max_interactions=self._max_interactions,
-                hint="each new list now drops the oldest; the device's state says why they wait",
-            )
+            hint = "the state of the device says why they wait"
+            log.warning("interactions_dropped", max_interactions=self._max_interactions, hint=hint)
         self.n_dropped += n
 
     @synchronized
@@ -212,9 +210,9 @@ class DeviceStore(KnowledgeStore):
             cursor.executemany("DELETE FROM interactions WHERE id = ?", [(i,) for i in ids])
 
     @synchronized
-    def n_waiting(self) -> int:
-        """Count the interactions that wait to be learned, or for more clicks."""
-        return self._count_above(self._bounds.learned)
+    def n_waiting(self, at_most: int = -1) -> int:
+        """Count the interactions that wait to be learned, or for more clicks; up to so many, -1: all."""
+        return self._count_above(self._bounds.learned, at_most)
 
     @synchronized
     def n_open(self) -> int:
@@ -227,15 +225,20 @@ class DeviceStore(KnowledgeStore):
         first = self.click_window.first()
         return self._bounds.newest + 1 if first is None else first
 
-    def _count_above(self, above: int) -> int:
-        mine = above, self.schema_hash
-        count = self._db.execute("SELECT count(*) FROM interactions WHERE id > ? AND schema_hash IS ?", mine)
+    def _count_above(self, above: int, at_most: int = -1) -> int:
+        mine = "SELECT 1 FROM interactions WHERE id > ? AND schema_hash IS ? LIMIT ?"
+        count = self._db.execute(f"SELECT count(*) FROM ({mine})", (above, self.schema_hash, at_most))  # noqa: S608
         return int(count.fetchone()[0])
 
-    def _read_click_window(self) -> None:
-        since = self.click_window.now() - int(LONGEST_WINDOW_S)
-        waiting = "SELECT id, recorded_at FROM interactions WHERE id > ? AND recorded_at > ? ORDER BY id"
-        self.click_window.begin(self.rows(waiting, (self._bounds.learned, since)))
+    @synchronized
+    def wait_for_clicks(self, length_s: float) -> None:
+        """Let interactions wait so long for more clicks, also those from before."""
+        self.click_window.length_s = length_s
+        since = self.click_window.now() - length_s
+        newest_first = "SELECT id, recorded_at FROM interactions WHERE id > ? ORDER BY id DESC"
+        # Thousands may wait; those that are older are not read.
+        with contextlib.closing(self._db.execute(newest_first, (self._bounds.learned,))) as rows:
+            self.click_window.begin(reversed(list(itertools.takewhile(lambda row: row[1] > since, rows))))
 
     # --- what counts ----------------------------------------------------------------------------------------
 
@@ -280,7 +283,7 @@ class DeviceStore(KnowledgeStore):
         pending = None if counted or given_up else pending
         self._bounds = bounds._replace(watermark=watermark, newest=newest, pending=pending)
         if before is None:
-            self._read_click_window()  # they may have other numbers now
+            self.wait_for_clicks(self.click_window.length_s)  # they may have other numbers now
         failpoint(Failpoint.SETTLEMENT_STORED)
         return settlement
 
@@ -442,7 +445,7 @@ class DeviceStore(KnowledgeStore):
             super().forget()
         finally:
             self._bounds = self._read_bounds()
-            self._read_click_window()
+            self.click_window.begin(())
 
     def _read_bounds(self) -> CountingBounds:
         return read_bounds(self._db, self.meta(MetaKey.POLICY))

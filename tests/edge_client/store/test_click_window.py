@@ -47,7 +47,7 @@ def test_without_a_window_nothing_waits_or_is_kept(clock):
 def test_a_list_is_not_learned_before_its_window_ends_and_a_click_begins_it_again(path, clock):
     """Lists of other users go on; what waits is counted with what may be learned."""
     with stored(path) as store:
-        store.click_window.length_s = 60.0
+        store.wait_for_clicks(60.0)
         store.settle(0)
         for serp_id in "abc":
             add(store, serp_id)
@@ -64,12 +64,12 @@ def test_a_list_is_not_learned_before_its_window_ends_and_a_click_begins_it_agai
 def test_a_restart_does_not_begin_the_window_again(path, clock):
     """It goes on while the device is off; a join that gives other numbers changes nothing of it."""
     with stored(path) as store:
-        store.click_window.length_s = 60.0
+        store.wait_for_clicks(60.0)
         add(store, "a")
         clock.passes(50.0)
         add(store, "b")
     with stored(path) as store:
-        store.click_window.length_s = 60.0
+        store.wait_for_clicks(60.0)
         assert store.waiting_ids(10) == []
         store.settle(7)
         assert (store.waiting_ids(10), store.n_open()) == ([], 2)
@@ -77,14 +77,14 @@ def test_a_restart_does_not_begin_the_window_again(path, clock):
         assert (store.waiting_ids(10), store.n_open()) == ([8], 1)
     clock.passes(86400.0)
     with stored(path) as store:
-        store.click_window.length_s = 60.0
+        store.wait_for_clicks(60.0)
         assert store.waiting_ids(10) == [8, 9]
 
 
 def test_who_is_forgotten_waits_for_nothing(path, clock):
     """Neither in the file nor in memory is left when somebody searched."""
     with stored(path) as store:
-        store.click_window.length_s = 60.0
+        store.wait_for_clicks(60.0)
         add(store, "a")
         store.forget()
         assert (store.click_window.ends_in_s(), add(store, "b")) == (math.inf, None)
@@ -111,7 +111,7 @@ def test_a_store_of_the_version_before_is_upgraded(path):
         db.execute("PRAGMA user_version = 1")
     for _ in range(2):
         with stored(path) as store:
-            store.click_window.length_s = 60.0
+            store.wait_for_clicks(60.0)
             assert [one.source for one in store.waiting_interactions(10)] == [Source.BASE] * 2
             add(store, "c", source=Source.MODEL)
             assert (len(store.waiting_ids(10)), store.n_waiting()) == (2, 3)
