@@ -261,10 +261,8 @@ class SearchRanker(Device):
         """
         self._shared.check_open()
         with self._shared.device.life if self.agent is None else nullcontext():
-            agent = (
-                self.agent
-            )  # it may have become a client meanwhile, which reads the gate that is written without one
-            if agent is None:
+            agent = self.agent
+            if agent is None:  # and does not become a client meanwhile, which would miss the gate that this writes
                 return self._record_alone(serp, clicked)
         with plain_functions():  # models are compared by the list
             return agent.record_clicks(serp, clicked)

@@ -236,7 +236,6 @@ class DeviceStore(KnowledgeStore):
         self.click_window.length_s = length_s
         since = self.click_window.now() - length_s
         newest_first = "SELECT id, recorded_at FROM interactions WHERE id > ? ORDER BY id DESC"
-        # Thousands may wait; those that are older are not read.
         with contextlib.closing(self._db.execute(newest_first, (self._bounds.learned,))) as rows:
             self.click_window.begin(reversed(list(itertools.takewhile(lambda row: row[1] > since, rows))))
 

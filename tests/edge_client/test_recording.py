@@ -2,13 +2,15 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.federator_by_hand import N_FEATURES, Federator, content, device, in_round, see
 from support.waiting import PATIENCE_S, until
 
-from foltr.core.errors import DataError
+from foltr import Privacy
+from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.gate import Source
 from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.receipts import ReceiptCode
@@ -150,6 +152,31 @@ async def test_a_list_waits_for_more_clicks_before_an_update_takes_it(mqtt_broke
         assert not client.record_clicks(first.serp_id, [1])
         assert (client.state.n_missing, client.state.n_open) == (2, 0)
         assert "2 more lists make an update" in client.state.remarks
+
+
+def test_a_window_is_no_longer_than_a_list_is_kept():
+    """A longer one would promise clicks that nobody could record."""
+    for wrong in (-1.0, 86401.0, float("nan")):
+        with pytest.raises(SettingsError, match=f"click_window_s: {wrong} is not from 0 to 86400 seconds"):
+            Privacy(click_window_s=wrong)
+
+
+def test_whose_order_a_list_showed_is_stored_with_its_clicks(path):
+    """A model of zeros imitates the application's lists, and no others."""
+    with SearchRanker(store=path) as ranker:
+        for source in Source:
+            serp = replace(ranker.rank(DOCUMENTS, **PLAIN), serp_id=f"of {source}", source=source)
+            ranker.store.recent.remember(serp)
+            ranker.record_clicks(serp, [0])
+        assert [one.source for one in ranker.store.waiting_interactions(10)] == list(Source)
+
+
+async def test_a_closed_device_has_a_state(mqtt_broker):
+    """What it waits for is unknown then, and no error."""
+    async with in_round(mqtt_broker) as (_, client):
+        see(client, 1)
+        assert client.state.n_missing == 1
+    assert (client.state.n_missing, client.state.n_open) == (None, 0)
 
 
 async def test_the_end_of_a_window_wakes_the_device(mqtt_broker):
