@@ -5,6 +5,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,8 @@ from support.postgres_server import PostgresServer
 from support.servers import IotcoreServer, MissingError, MosquittoServer
 from support.slow_tests import slow_tests, without_case
 
+from foltr.edge_client.options import CLICK_WINDOW_S
+from foltr.edge_client.store.click_window import ClickWindow
 from foltr.storage.database import Database
 
 PROJECT = Path(__file__).parent
@@ -101,6 +104,20 @@ def unconfigured_logging() -> Iterator[None]:
 def kernels_at_their_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device in the tests' process has them loaded where it calls them: no test waits for an unseen compiler."""
     monkeypatch.setattr("foltr.edge_client.components.are_loaded", lambda _model, *, gated: True)  # noqa: ARG005
+
+
+@pytest.fixture(autouse=True)
+def no_usual_click_window() -> Iterator[None]:
+    """An update takes a list at once, unless the test chooses how long it waits for more clicks."""
+    lengths = weakref.WeakKeyDictionary[ClickWindow, float]()
+
+    def choose(window: ClickWindow, length_s: float) -> None:
+        lengths[window] = 0.0 if length_s == CLICK_WINDOW_S else length_s
+
+    # Not the test's own, which it may undo.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClickWindow, "length_s", property(lengths.__getitem__, choose), raising=False)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

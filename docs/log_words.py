@@ -59,6 +59,7 @@ NEEDS_YOU = {
     "history_thinning_delayed": "A reader, such as a backup, delays deletion.",
     "ingest_not_allowed": "The worker must not store updates: see hint.",
     "ingest_workers_missing": "No update is stored: start a worker.",
+    "interactions_dropped": "Too many lists wait: the device's `state` says why.",
     "join_refused": "The federator refuses it ([codes](errors.md)).",
     "lease_lost": "Another process leads; restart this with `--standby`.",
     "lease_released": "It may lead but reaches no broker: check the network.",

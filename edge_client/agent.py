@@ -63,6 +63,7 @@ class Agent(DeviceComponents):
         self._recording = threading.RLock()
         self._is_shown = False  # as online at the broker, until its status or the last will says otherwise
         self._last_blocker: Blocker | None = None  # at the end of the last visit
+        self._n_windows_ended = 0
         if self.forgotten:
             self.forget()
             log.warning("forgotten", client_id=self.client_id, federation=self.federation, hint=ENROL_AGAIN)
@@ -132,14 +133,15 @@ class Agent(DeviceComponents):
             self.store.recent.remember(serp)
         return serp
 
-    def record_clicks(self, serp: Serp | str, clicked: Iterable[int]) -> None:
+    def record_clicks(self, serp: Serp | str, clicked: Iterable[int]) -> bool:
         """Record clicks as `EdgeClient.record_clicks` says."""
         with self._recording:
             if not self.forgotten:
                 shown = self.store.recent.find(serp)
-                self.recorder.record(shown, clicks_on(shown.serp, clicked))
-            elif isinstance(serp, Serp):
+                return self.recorder.record(shown, clicks_on(shown.serp, clicked))
+            if isinstance(serp, Serp):
                 clicks_on(serp, clicked)  # a wrong position stays an error
+            return False
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
@@ -235,7 +237,7 @@ class Agent(DeviceComponents):
                 alarm.cancel()
 
     async def turn(self) -> None:
-        """Learn what waited for kernels, and send what is due; if the broker is unreachable, later."""
+        """Learn what waited for kernels or clicks, and send what is due; if the broker is unreachable, later."""
         self._learn_what_waited()
         if self.link.connected:
             self.visits.follow_pace()
@@ -247,18 +249,21 @@ class Agent(DeviceComponents):
 
     def _learn_what_waited(self) -> None:
         try:
-            if self.trainer.learn_when_loaded():
+            n_before, self._n_windows_ended = self._n_windows_ended, self.store.click_window.n_ended()
+            if self.trainer.learn_when_loaded() or self._n_windows_ended > n_before:
+                self.trainer.catch_up()
                 self.contributor.contribute()
         except Exception:
             # The turns also send, so they must continue; the waiting lists are learned with the next model.
             log.exception("pending_clicks_not_learned", client_id=self.client_id)
 
     def next_due_at(self) -> float:
-        """Return when the next `turn` will have something to send, if nothing happens before; monotonic seconds."""
-        due_at = float("inf")
-        if self.link.connected:
-            due_at = min(self.outbox.next_due_at(), self.forgetting.due_at)
-        return min(due_at, time.monotonic() + _LOOK_FOR_KERNELS_S) if self.trainer.is_loading else due_at
+        """Return when the next `turn` will have something to do, if nothing happens before; monotonic seconds."""
+        in_s = min(
+            _LOOK_FOR_KERNELS_S if self.trainer.is_loading else float("inf"), self.store.click_window.ends_in_s()
+        )
+        due_at = time.monotonic() + in_s
+        return min(due_at, self.outbox.next_due_at(), self.forgetting.due_at) if self.link.connected else due_at
 
     async def say_goodbye(self) -> None:
         """Tell the federation that this device goes offline. Raises UnavailableError as `Outbox.publish` does."""

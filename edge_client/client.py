@@ -176,7 +176,7 @@ class EdgeClient(Runtime):
         """
         return self.agent.rank(features, self.serp_length if k is None else k, base, checked_exploration(exploration))
 
-    def record_clicks(self, serp: Serp | str, clicked: Iterable[int]) -> None:
+    def record_clicks(self, serp: Serp | str, clicked: Iterable[int]) -> bool:
         """Record the user's clicks on a shown list: integer positions from 0, best first; no clicks are a record too.
 
         On disk when it returns. Clicks on the same list add up; those recorded before change nothing.
@@ -184,12 +184,15 @@ class EdgeClient(Runtime):
         Args:
             serp: the list, or its ``serp_id``, also after a restart (`Privacy.recent_lists`).
 
+        Returns:
+            False if new clicks came too late and are lost, because an update has the list (`Privacy.click_window_s`) or
+            it was dropped (`Privacy.max_interactions`); also once this client is forgotten.
+
         Raises:
-            DataError: a click is not a position of the list; the list is another client's or too old; or it is in an
-                update already, and has new clicks.
+            DataError: a click is not a position of the list, or the list is another client's or too old.
         """
         self.check_thread()
-        self.agent.record_clicks(serp, clicked)
+        return self.agent.record_clicks(serp, clicked)
 
     def scores(self, features: Rows) -> npt.NDArray[np.float32]:
         """Return the (documents,) scores by `weights`, which `rank` orders by; zeros before the first model.

@@ -69,6 +69,7 @@ class DeviceComponents:
         self.policy = PinnedPolicy(trust, store, client_id, privacy.privacy_limits, self.emit)
         self.features = Features(options.schema, trust)
         store.schema_hash = self.features.hash
+        store.wait_for_clicks(privacy.click_window_s)
         self.session = session = Session(federation, client_id, trust, store)
         self.participation = participation = Participation(
             client_id,
@@ -108,7 +109,7 @@ class DeviceComponents:
             self.wake.set,
         )
         self.models = Models(session, store, participation, model_in_parts, self.contributor, self.emit)
-        self.recorder = Recorder(store, self.contributor, later, self.gate, self.emit)
+        self.recorder = Recorder(store, self.contributor, later, self.gate, self.emit, self.wake.set)
         chunks = [
             ChunkSubscription(link, model_in_parts, session.topics.model_chunk),
             ChunkSubscription(link, anchor_in_parts, session.topics.anchor_chunk),

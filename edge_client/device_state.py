@@ -1,11 +1,14 @@
 """The state of a device, and whose order it shows: as data, and as text for a log or a settings page."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from foltr.core.errors import UsageError
 from foltr.core.learning.gate import Gate, Source
 from foltr.core.protocol.explorations import Exploration, InterleavingExploration, NoExploration
 from foltr.edge_client.blockers import Blocker
 from foltr.edge_client.components import DeviceComponents
+from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.training.working_model import WorkingModel
 
 _WHOSE = {Source.BASE: "the application's", Source.MODEL: "the model's"}
@@ -38,12 +41,18 @@ class DeviceState:
     Attributes:
         status: ``connected``, ``without a broker``, ``not enrolled``, ``closed`` and so on.
         remarks: what else its owner should know.
+        n_missing: how many more lists make an update; None if the federation has announced no round yet.
+        n_open: how many of the waiting lists wait for more clicks (`Privacy.click_window_s`).
+        n_dropped: how many were dropped since the start, because more than `Privacy.max_interactions` waited.
     """
 
     status: str
     order: ListOrder = ListOrder(Source.BASE)
     model_version: int | None = None
     remarks: tuple[str, ...] = ()
+    n_missing: int | None = None
+    n_open: int = 0
+    n_dropped: int = 0
 
     def __str__(self) -> str:
         return "; ".join([f"{self.status}: lists are in {self.order}", *self.remarks])
@@ -78,20 +87,52 @@ class Settled:
 def settled_by_now(device: DeviceComponents, blocker: Blocker | None) -> Settled:
     """Return what waits on a device."""
     participation, n_waiting = device.participation, device.store.n_waiting()
-    is_pending, training = participation.pending is not None or device.is_making_update, participation.training
+    is_pending, awaited = participation.pending is not None or device.is_making_update, _awaited(device)
     if blocker is not None:
         cause = blocker.message
     elif participation.left:
         cause = "this client has left the federation"
     elif is_pending:
         cause = "the federator answers when it has stored the update"
-    elif training is None:
+    elif awaited.n_missing is None:
         cause = "the federation has announced no round yet"
-    elif n_waiting < training.min_interactions:
-        cause = f"an update needs {training.min_interactions}"
     else:
-        cause = "they wait for the next round"
+        cause = "; ".join(awaited.words) or "they wait for the next round"
     return Settled(is_pending, n_waiting, cause)
+
+
+class _Awaited(NamedTuple):
+    """What an update waits for, apart from its round; see `DeviceState`."""
+
+    n_missing: int | None
+    n_open: int
+    window_s: float
+
+    @property
+    def words(self) -> list[str]:
+        words = []
+        if self.n_missing:
+            more = "1 more list makes" if self.n_missing == 1 else f"{self.n_missing} more lists make"
+            words.append(f"{more} an update")
+        if self.n_open:
+            waiting = "1 list waits" if self.n_open == 1 else f"{self.n_open} lists wait"
+            words.append(f"{waiting} {self.window_s:g} s for more clicks")
+        return words
+
+
+def _awaited(device: DeviceComponents) -> _Awaited:
+    training, store, window_s = device.participation.training, device.store, device.store.click_window.length_s
+    try:
+        enough = None if training is None else training.min_interactions
+        n_missing = None if enough is None else enough - store.n_waiting(at_most=enough)
+        return _Awaited(n_missing, store.n_open(), window_s)
+    except UsageError:  # the store is closed
+        return _Awaited(None, 0, window_s)
+
+
+def dropped(store: DeviceStore) -> list[str]:
+    """Say how many lists were dropped, if any were."""
+    return [f"{store.n_dropped} lists were dropped: too many waited"] if store.n_dropped else []
 
 
 def state_of(device: DeviceComponents, blocker: Blocker | None, n_features: int | None) -> DeviceState:
@@ -126,8 +167,10 @@ def state_of(device: DeviceComponents, blocker: Blocker | None, n_features: int 
         "no model yet" if version is None else f"model {version}",
         *(["in quarantine"] if device.contributor.quarantined else []),
     ]
-    remarks = (*device.features.remarks, *device.audit.remarks, *device.policy.remarks)
-    return DeviceState(", ".join(parts), order, version, remarks)
+    awaited, store = _awaited(device), device.store
+    of_parts = (*device.features.remarks, *device.audit.remarks, *device.policy.remarks)
+    remarks = (*([] if device.participation.left else awaited.words), *dropped(store), *of_parts)
+    return DeviceState(", ".join(parts), order, version, remarks, awaited.n_missing, awaited.n_open, store.n_dropped)
 
 
 def order_of_next(working_model: WorkingModel | None, exploration: Exploration | None, gate: Gate | None) -> ListOrder:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,14 @@ from foltr.core.protocol.fields import Message
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import check_name
 from foltr.edge_client.contribution import Alteration
-from foltr.edge_client.store.recent_lists import KEPT_LISTS
+from foltr.edge_client.store.recent_lists import KEPT_LISTS, KEPT_S
 from foltr.edge_client.store.store import KEPT_INTERACTIONS
 from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from foltr.edge_client.training.working_model import Learner
+
+CLICK_WINDOW_S: Final = 300.0
+"""Users read for minutes before they come back to a list; a later update costs only its delay."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Privacy:
     """What a device keeps of its user's clicks, and what it reports of them.
 
     Args:
+        click_window_s: how long a list waits for more clicks after the last, before an update takes it; at most a day.
         max_interactions: how many interactions may wait; beyond it the oldest are dropped.
         keep_interactions: how many counted interactions are kept, for unlearning (docs/devices.md). 0 keeps none.
         recent_lists: how many of the newest lists are kept for their clicks, for a day.
@@ -75,9 +80,10 @@ class Privacy:
         privacy_limits: the highest epsilon and delta and the smallest cohort of a policy that this device accepts.
 
     Raises:
-        SettingsError: a number is too low.
+        SettingsError: a number is too low or too high.
     """
 
+    click_window_s: float = CLICK_WINDOW_S
     max_interactions: int = 10_000
     keep_interactions: int = KEPT_INTERACTIONS
     recent_lists: int = KEPT_LISTS
@@ -92,6 +98,9 @@ class Privacy:
             checked_type(name, number, int, np.integer)
             if number < least:
                 raise SettingsError(f"{name}: {number} is below {least}; give how many to keep")
+        checked_type("click_window_s", self.click_window_s, float, int)
+        if not 0.0 <= self.click_window_s <= KEPT_S:
+            raise SettingsError(f"click_window_s: {self.click_window_s} is not from 0 to {KEPT_S:.0f} seconds")
 
 
 @dataclass(frozen=True)

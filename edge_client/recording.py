@@ -31,6 +31,7 @@ class Recorder:
         later: given if threads other than the device's, which learns, record. None learns at once.
         gate: judges by each list; None if every list is the model's.
         tell: called in the device's thread when the gate opens or closes.
+        wake: called in that thread when a list waits for more clicks.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Recorder:
         later: Later | None,
         gate: DeviceGate | None,
         tell: Observer,
+        wake: Callable[[], None],
     ) -> None:
         self._store = store
         self._contributor = contributor
@@ -47,34 +49,34 @@ class Recorder:
         self._voter, self._evaluator = contributor.reports
         self._later = later
         self._gate = gate
-        self._emit = tell
+        self._emit, self._wake = tell, wake
         self._lock = threading.Lock()
 
-    def record(self, shown: RecentList, clicks: npt.NDArray[np.bool_]) -> None:
+    def record(self, shown: RecentList, clicks: npt.NDArray[np.bool_]) -> bool:
         """Record a list with its clicks (shown,); on disk when it returns. A repeated or empty list changes nothing.
 
-        Raises:
-            DataError: it is in an update already, and these clicks are not.
+        Returns:
+            False if it is in an update already, and these clicks are not.
         """
         with self._lock, self._trainer.form():
-            learn = self._store_list(shown, clicks)
+            added = with_those_before(shown, clicks)
+            if added is None:
+                return True
+            learn = self._store_list(shown, added)
         if learn is None:
-            return
+            return False
         if self._later is None:
             learn()
         else:
             self._later(learn)
+        return True
 
     def _store_list(self, shown: RecentList, clicks: npt.NDArray[np.bool_]) -> Callable[[], None] | None:
-        """Store a list and the judgements from it; return the work left for the device's thread.
+        """Store a list with all its clicks, and the judgements from it; return the work left for the device's thread.
 
-        Nothing is left if it was stored before with all these clicks.
+        None if nothing is stored, as `DeviceStore.add_interaction` says.
         """
         serp, before = shown
-        added = with_those_before(shown, clicks)
-        if added is None:
-            return None
-        clicks = added
         judged, write_gate = (None, None) if self._gate is None else self._gate.prepare_update(serp, clicks, before)
         compared, write_comparison = self._voter.prepare_update(serp, clicks, None if before is None else before.clicks)
 
@@ -101,6 +103,8 @@ class Recorder:
             else:
                 self._trainer.catch_up()  # others may be stored by now, in another order
             self._contributor.contribute()
+            if self._store.click_window.length_s:
+                self._wake()
 
         return learn
 
@@ -146,6 +150,7 @@ def store_list(
         serp.model_version,
         serp.reversals,
         serp.log_probability,
+        serp.source,
     )
     stored = store.add_interaction(serp.serp_id, interaction, both, base_reward, replaces=before is not None)
     store.recent.note_recorded(serp)

@@ -25,6 +25,7 @@ class Report:
             tell. The newest lists weigh most.
         reward_difference: the reciprocal rank of the first click, in the model's newest lists less in the
             application's; None: too few to tell.
+        in_effect: by source, how many lists these two are of in effect: the newest weigh most, old ones nothing.
     """
 
     order: ListOrder
@@ -34,6 +35,7 @@ class Report:
     shown: Mapping[Source, ShownCount]
     preference: Interval | None
     reward_difference: Interval | None
+    in_effect: Mapping[Source, int]
 
     def __str__(self) -> str:
         parts = [
@@ -47,7 +49,9 @@ class Report:
             parts.append(f"Of 100 mixed lists {share} favour the model's order (95 % interval {low} to {high})")
         if self.reward_difference is not None:
             numbers = "{:+.3f} (95 % interval {:+.3f} to {:+.3f})".format(*self.reward_difference)
-            parts.append(f"The model's lists have more reward than the application's by {numbers}")
+            ours, theirs = self.in_effect[Source.MODEL], self.in_effect[Source.BASE]
+            newest = f"The model's newest {ours} lists have more reward than the application's newest {theirs}"
+            parts.append(f"{newest} by {numbers}")
         return ". ".join(parts) + "."
 
 
@@ -58,6 +62,7 @@ def report_of(state: DeviceState, gate: Gate, *, is_gated: bool) -> Report:
         is_gated: False if the device has no gate, and counts nothing.
     """
     counts = gate.counts.values()
+    compared = {Source.BASE: gate.of_base, Source.MODEL: gate.of_model, Source.INTERLEAVED: gate.credits}
     return Report(
         state.order,
         _cause(state, gate, is_gated=is_gated),
@@ -66,6 +71,7 @@ def report_of(state: DeviceState, gate: Gate, *, is_gated: bool) -> Report:
         dict(gate.counts),
         gate.preference,
         gate.reward_difference,
+        {source: round(1.0 / mean.share_of_variance) for source, mean in compared.items()},
     )
 
 

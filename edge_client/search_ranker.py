@@ -14,6 +14,7 @@ lock. Plain functions compute everything, as on a device without numba: nobody w
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, KeysView, ValuesView
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,7 @@ from foltr.edge_client.background import BackgroundDevice
 from foltr.edge_client.blockers import Blocker
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.device import SERP_LENGTH, Device
-from foltr.edge_client.device_state import DeviceState, Settled, state_of
+from foltr.edge_client.device_state import DeviceState, Settled, dropped, state_of
 from foltr.edge_client.events import Observer
 from foltr.edge_client.features import Features
 from foltr.edge_client.forgetting import ForgetResult
@@ -197,7 +198,8 @@ class SearchRanker(Device):
         if self._shared.is_away:
             return DeviceState("closed" if self._shared.is_closed else "without the process that owns the store")
         if self.agent is None:
-            return DeviceState("not enrolled", remarks=("clicks are kept in the store", *self._features.remarks))
+            remarks = ("clicks are kept in the store", *dropped(self.store), *self._features.remarks)
+            return DeviceState("not enrolled", remarks=remarks, n_dropped=self.store.n_dropped)
         return state_of(self.agent, self.agent.blocker, self._n_features)
 
     @property
@@ -243,11 +245,14 @@ class SearchRanker(Device):
             self._shared.keep(serp)
         return serp
 
-    def record_clicks(self, serp: Serp | str, clicked: Iterable[int]) -> None:
+    def record_clicks(self, serp: Serp | str, clicked: Iterable[int]) -> bool:
         """Record clicks; see `EdgeClient.record_clicks`. On disk when it returns, and learned afterwards.
 
         Args:
             serp: the list, or its ``serp_id``, also after a restart (`Privacy.recent_lists`).
+
+        Returns:
+            as `EdgeClient.record_clicks`.
 
         Raises:
             DataError: as `EdgeClient.record_clicks`, or the disk is full.
@@ -255,26 +260,23 @@ class SearchRanker(Device):
             UnavailableError: the process that owns the store does not answer. To try again does no harm.
         """
         self._shared.check_open()
-        agent = self.agent
-        if agent is None:
-            agent = self._record_alone(serp, clicked)
-        if agent is not None:
-            with plain_functions():  # models are compared by the list
-                agent.record_clicks(serp, clicked)
+        with self._shared.device.life if self.agent is None else nullcontext():
+            agent = self.agent
+            if agent is None:  # and does not become a client meanwhile, which would miss the gate that this writes
+                return self._record_alone(serp, clicked)
+        with plain_functions():  # models are compared by the list
+            return agent.record_clicks(serp, clicked)
 
-    def _record_alone(self, serp: Serp | str, clicked: Iterable[int]) -> Agent | None:
-        """Record clicks without a client; if it has become one meanwhile, return the agent that should do it."""
-        with self._shared.device.life:  # otherwise this could write a gate that the agent has already read
-            if self.agent is None:
-                shown = self.store.recent.find(serp)
-                clicks = with_those_before(shown, clicks_on(shown.serp, clicked))
-                if clicks is not None:
-                    self._store_alone(shown, clicks)
-            return self.agent
+    def _record_alone(self, serp: Serp | str, clicked: Iterable[int]) -> bool:
+        """Record clicks without a client."""
+        shown = self.store.recent.find(serp)
+        clicks = with_those_before(shown, clicks_on(shown.serp, clicked))
+        return clicks is None or self._store_alone(shown, clicks)
 
-    def _store_alone(self, shown: RecentList, clicks: npt.NDArray[np.bool_]) -> None:
+    def _store_alone(self, shown: RecentList, clicks: npt.NDArray[np.bool_]) -> bool:
         gate = judged_by(self.store.gate(), shown.serp, clicks, shown.before) if self._gated else None
-        store_list(self.store, shown, clicks, None if gate is None else partial(write_gate, gate=gate), judged=gate)
+        write = None if gate is None else partial(write_gate, gate=gate)
+        return store_list(self.store, shown, clicks, write, judged=gate) is not None
 
     def scores(self, features: Rows) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` does; zeros before it is enrolled."""

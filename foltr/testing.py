@@ -5,7 +5,8 @@
         federation.run_round()
         print(ranker.model_version, ranker.weights)
 
-Devices are real: they store, learn, sign and send. Only the federator and what carries messages are replaced.
+Devices are real: they store, learn, sign and send. Only the federator and what carries messages are replaced, and no
+list waits for more clicks (`Privacy.click_window_s`).
 """
 # ruff: noqa: SLF001 (the federation and its links are one)
 
@@ -134,6 +135,7 @@ class _FakeLink(MqttLink):
             raise UnavailableError(f"{device.client_id} does not take part in the round: {device.state}")
 
     async def _stay_connected(self) -> None:
+        self._device.store.click_window.length_s = 0.0
         self._device._begin_session()
         self._up.set()
         try:

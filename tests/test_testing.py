@@ -34,7 +34,7 @@ def test_all_devices_learn_in_a_round():
         assert one.model_version == other.model_version == 1
         np.testing.assert_array_equal(one.weights, other.weights)
         assert other.rank(DOCUMENTS, exploration="none").ranking.tolist() == [1, 0]
-        assert str(other.state) == "connected, model 1: lists are in the model's order"
+        assert str(other.state) == "connected, model 1: lists are in the model's order; 1 more list makes an update"
         click_second(other)
         assert (federation.run_round(), one.n_waiting, other.n_updates_counted) == (2, 0, 1)
         assert one.weights[1] - one.weights[0] > 0

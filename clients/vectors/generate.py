@@ -49,6 +49,7 @@ from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.schemas import Feature, FeatureSchema
 from foltr.core.protocol.signing import SessionSequence, SigningKey, epoch_and_number, signed_bytes
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.edge_client.options import Privacy
 
 FOLDER = Path(__file__).parent
 _KEY = SigningKey(bytes(range(32)))
@@ -154,10 +155,7 @@ def learning() -> list[dict[str, Any]]:
     context = DeviceContext(1, shows_base=True)
     for n_documents, shown in ((4, 4), (12, 10), (70, 60)):
         features, ranking = rng.random((n_documents, 5), np.float32), rng.permutation(n_documents)[:shown]
-        first, second = (
-            Interaction(at, features, ranking, np.zeros(shown, np.bool_), base_version=version)
-            for at, version in ((1, None), (2, 1))
-        )
+        first, second = (Interaction(at, features, ranking, np.zeros(shown, np.bool_)) for at in (1, 2))
         device = FPDGD.device(_TRAINING, LinearRankerSpec(n_features=5), np.zeros(5, np.float32), 1, context)
         device.learn(first, rng)
         device.learn(second, rng)
@@ -283,7 +281,12 @@ def receipt_codes() -> dict[str, Any]:
 
 def defaults() -> dict[str, Any]:
     """Return what a device does before a federation says otherwise."""
-    return {"exploration": SAFE.model_dump(), "serp_length": PdgdTraining().serp_length}
+    privacy, training = Privacy(), PdgdTraining()
+    return {
+        "exploration": SAFE.model_dump(),
+        "serp_length": training.serp_length,
+        "click_window_s": privacy.click_window_s,
+    }
 
 
 VECTORS: dict[str, Callable[[], Any]] = {

@@ -20,7 +20,7 @@ def recordings(told: Callable[[Gate], dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what happens to one device, and what it has afterwards.
 
     A list is shown, clicks are recorded by an id, an update is made of all that waits, or its receipt comes with a
-    watermark. Refused clicks change nothing.
+    watermark. Clicks that are refused, or lost because an update has their list, change nothing.
 
     Args:
         told: returns a gate and all that it says.
@@ -29,15 +29,15 @@ def recordings(told: Callable[[Gate], dict[str, Any]]) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     with SearchRanker(store=":memory:", n_features=N_FEATURES) as ranker:
         for step in _steps(rng):
-            refused = False
+            refused = lost = False
             try:
-                _take(ranker, step)
+                lost = not _take(ranker, step)
             except DataError:
                 refused = True
             clicks = [
                 {"id": each.id, "clicks": each.clicks.tolist()} for each in ranker.store.waiting_interactions(100)
             ]
-            steps.append({**step, "refused": refused, "waiting": clicks, "gate": told(ranker.gate)})
+            steps.append({**step, "refused": refused, "lost": lost, "waiting": clicks, "gate": told(ranker.gate)})
     return steps
 
 
@@ -73,7 +73,8 @@ def _list(serp_id: str, number: int, rng: np.random.Generator) -> dict[str, Any]
     return {"serp_id": serp_id, "source": str(source), "to_credit": credit, "n_features": N_FEATURES}
 
 
-def _take(ranker: SearchRanker, step: dict[str, Any]) -> None:
+def _take(ranker: SearchRanker, step: dict[str, Any]) -> bool:
+    """Return false if clicks are lost."""
     store = ranker.store
     if "show" in step:
         shown = step["show"]
@@ -90,7 +91,7 @@ def _take(ranker: SearchRanker, step: dict[str, Any]) -> None:
             )
         )
     elif "record" in step:
-        ranker.record_clicks(step["record"], step["clicked"])
+        return ranker.record_clicks(step["record"], step["clicked"])
     elif "update" in step:
         ids = store.waiting_ids(100)
         store.put_update(PendingUpdate("u" * 32, 1, store.watermark() or 0, ids[-1], b"-"), ids)
@@ -98,3 +99,4 @@ def _take(ranker: SearchRanker, step: dict[str, Any]) -> None:
         pending = store.pending_update()
         through = 0 if pending is None else pending.through
         store.settle(through if step["watermark"] == "through" else step["watermark"])
+    return True

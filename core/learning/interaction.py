@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.core.learning.gate import Source
+
 
 @dataclass(frozen=True, eq=False)
 class Interaction:
@@ -20,6 +22,7 @@ class Interaction:
         reversals: of the list as it was drawn, see `foltr.core.learning.display.DrawnList`; None if unknown, and then
             PDGD cannot learn from it.
         log_probability: of the list as it was drawn; None if unknown.
+        source: whose order it was drawn around.
     """
 
     id: int
@@ -30,3 +33,4 @@ class Interaction:
     base_version: int | None = None
     reversals: NDArray[np.float64] | None = None
     log_probability: float | None = None
+    source: Source = Source.BASE

@@ -61,6 +61,10 @@ def _in_order(features: Rows, names: Sequence[str] | None) -> object:
             return rows.to_numpy()
         _check_names("the data frame", list(rows.columns), names)
         return rows[list(names)].to_numpy()
+    if isinstance(rows, Mapping):
+        raise DataError(
+            "features: got a dict of columns; give rows: a dict for each document, a data frame, or a matrix"
+        )
     if isinstance(rows, list | tuple) and rows and isinstance(rows[0], Mapping):
         if names is None:
             raise DataError("features: rows are dicts; give a schema, whose names say which value is which feature")

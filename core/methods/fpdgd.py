@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.errors import DataError
+from foltr.core.learning.gate import Source
 from foltr.core.learning.imitation import imitation_step
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.neural_pdgd import neural_pdgd_step
@@ -97,28 +98,20 @@ def _steps(training: PdgdTraining, _ranker: RankerSpec) -> PdgdSteps:
 
 
 class BeginningDevice(FpdgdDevice):
-    """FPDGD from a linear model of zeros: lists that show the application's order are imitated.
-
-    Args:
-        version: of the model; a list of another one may show another order.
-    """
-
-    def __init__(self, ranker: RankerSpec, base: NDArray[np.floating], steps: PdgdSteps, version: int) -> None:
-        super().__init__(ranker, base, steps)
-        self._version = version
+    """FPDGD from a linear model of zeros: lists that show the application's order are imitated."""
 
     def _step(self, interaction: Interaction) -> NDArray[np.floating]:
-        if interaction.base_version not in (None, self._version):
+        if interaction.source is not Source.BASE:
             return super()._step(interaction)
         return imitation_step(self._weights, interaction.features, interaction.ranking, self._steps.learning_rate)
 
 
 def _device(
-    training: PdgdTraining, ranker: RankerSpec, weights: NDArray[np.float32], version: int, context: DeviceContext
+    training: PdgdTraining, ranker: RankerSpec, weights: NDArray[np.float32], _version: int, context: DeviceContext
 ) -> MethodDevice:
     steps, is_sampled = _steps(training, ranker), training.exploration == SamplingExploration()
     if context.shows_base and isinstance(ranker, LinearRankerSpec) and not is_sampled and not weights.any():
-        return BeginningDevice(ranker, weights, steps, version)
+        return BeginningDevice(ranker, weights, steps)
     return FpdgdDevice(ranker, weights, steps)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from foltr.core.errors import DataError
+from foltr.core.learning.gate import Source
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.rewards import ListRewards, first_click_reward
 from foltr.edge_client.store.bounds import CountingBounds
@@ -20,13 +20,19 @@ UNNUMBERED: Final = 0
 
 
 def insert_interaction(
-    cursor: sqlite3.Cursor, serp_id: str, shown: Interaction, schema_hash: bytes | None, base_reward: float | None
+    cursor: sqlite3.Cursor,
+    serp_id: str,
+    shown: Interaction,
+    schema_hash: bytes | None,
+    base_reward: float | None,
+    recorded_at: int,
 ) -> int | None:
     """Insert an interaction and return its number; None if this result list is stored already.
 
     Args:
         schema_hash: of the schema of its features; None without one.
         base_reward: the list's reward in the application's order; None if nobody should know it.
+        recorded_at: epoch seconds.
     """
     values = (
         serp_id,
@@ -40,31 +46,26 @@ def insert_interaction(
         shown.log_probability,
         schema_hash,
         base_reward,
+        str(shown.source),
+        recorded_at,
     )
     cursor.execute(
         "INSERT OR IGNORE INTO interactions "
         "(serp_id, n_documents, features, ranking, clicks, variant, base_version, reversals, log_probability, "
-        "schema_hash, base_reward) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "schema_hash, base_reward, source, recorded_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values,
     )
     return cursor.lastrowid if cursor.rowcount == 1 else None
 
 
-def delete_waiting(cursor: sqlite3.Cursor, serp_id: str, learned: int) -> None:
-    """Delete a list's interaction.
+def delete_waiting(cursor: sqlite3.Cursor, serp_id: str, learned: int) -> bool:
+    """Delete a list's interaction if it waits; return whether it did.
 
     Args:
         learned: the number above which interactions wait.
-
-    Raises:
-        DataError: it does not wait, so it cannot be recorded again.
     """
     cursor.execute("DELETE FROM interactions WHERE serp_id = ? AND id > ?", (serp_id, learned))
-    if cursor.rowcount == 0:
-        raise DataError(
-            f"clicked: list {serp_id:.40} is in an update already, or made room for newer ones: more clicks on it come "
-            "too late. Those recorded before stay. Record a list's clicks sooner, or together"
-        )
+    return cursor.rowcount == 1
 
 
 def make_room(cursor: sqlite3.Cursor, bounds: CountingBounds, limit: int) -> int:
@@ -136,7 +137,7 @@ def read_interactions(
     """Return the interactions that a clause of SQL selects."""
     rows = database.execute(
         "SELECT id, n_documents, features, ranking, clicks, variant, base_version, reversals, "  # noqa: S608 (our own)
-        f"log_probability FROM interactions {which}",
+        f"log_probability, source FROM interactions {which}",
         parameters,
     )
     # Copies: arrays on bytes are read-only, for which kernels would be compiled a second time.
@@ -147,9 +148,10 @@ def read_interactions(
             np.frombuffer(ranking, "<i8").copy(),
             np.frombuffer(clicks, "u1").astype(np.bool_),
             variant,
-            base_version,
+            version,
             None if reversals is None else np.frombuffer(reversals, "<f8").copy(),
             log_probability,
+            Source(source),
         )
-        for row_id, n_documents, features, ranking, clicks, variant, base_version, reversals, log_probability in rows
+        for row_id, n_documents, features, ranking, clicks, variant, version, reversals, log_probability, source in rows
     ]

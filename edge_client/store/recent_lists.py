@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 KEPT_LISTS: Final = 1000
 SAVED_WITHIN_S: Final = 1.0
-_KEPT_S: Final = 24 * 3600.0
+KEPT_S: Final = 24 * 3600.0
 
 Schedule = Callable[[Callable[[], None]], None]
 """Has work done after `SAVED_WITHIN_S`, perhaps in another thread."""
@@ -146,7 +146,7 @@ class RecentLists:
                 for serp, shown_at in saved:
                     cursor.execute(_INSERT.format("OR IGNORE"), _values(serp, shown_at, self._store.schema_hash))
                 # By age only once in a while: it reads all of them.
-                _trim(cursor, self._most, time.time() - _KEPT_S if is_synced else None)
+                _trim(cursor, self._most, time.time() - KEPT_S if is_synced else None)
         except DataError as error:
             log.warning("lists_not_saved", n=len(saved), cause=str(error))
             return
@@ -198,8 +198,9 @@ _INSERT: Final = (
 )
 _SELECT: Final = (
     "SELECT recent.schema_hash, recent.clicks, nth, recent.n_documents, coalesce(recent.features, kept.features), "
-    "recent.ranking, model_version, recent.reversals, recent.log_probability, recent.variant, source, to_credit, "
-    "base_positions FROM recent_lists AS recent LEFT JOIN interactions AS kept USING (serp_id) WHERE serp_id = ?"
+    "recent.ranking, model_version, recent.reversals, recent.log_probability, recent.variant, recent.source, "
+    "to_credit, base_positions "
+    "FROM recent_lists AS recent LEFT JOIN interactions AS kept USING (serp_id) WHERE serp_id = ?"
 )
 
 

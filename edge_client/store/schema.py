@@ -3,7 +3,7 @@
 from typing import Final
 
 # Change it with the schema.
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 SCHEMA: Final = """
 CREATE TABLE owner (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
@@ -34,7 +34,9 @@ CREATE TABLE interactions (
     log_probability REAL,     -- of the list as it was drawn
     schema_hash BLOB CHECK (length(schema_hash) = 32),  -- of the schema its features are of; NULL without one
     relearned INTEGER NOT NULL DEFAULT 0 CHECK (relearned >= 0),  -- in so many steps of unlearning jobs
-    base_reward REAL CHECK (base_reward BETWEEN 0 AND 1)  -- foltr.core.learning.rewards; NULL: nobody is to know
+    base_reward REAL CHECK (base_reward BETWEEN 0 AND 1),  -- foltr.core.learning.rewards; NULL: nobody is to know
+    source TEXT NOT NULL DEFAULT 'base' CHECK (source IN ('base', 'model', 'interleaved')),  -- whose order it showed
+    recorded_at INTEGER NOT NULL DEFAULT 0  -- by the device's clock, in seconds since the epoch
 ) STRICT;
 CREATE TABLE bounds (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
@@ -121,6 +123,14 @@ CREATE TABLE comparison (
     square_difference_square REAL NOT NULL CHECK (square_difference_square >= 0)
 ) STRICT;
 """
+# By the version of a store that has less.
+UPGRADES: Final = {
+    1: (
+        """ALTER TABLE interactions ADD COLUMN source TEXT NOT NULL DEFAULT 'base'
+            CHECK (source IN ('base', 'model', 'interleaved'))""",
+        "ALTER TABLE interactions ADD COLUMN recorded_at INTEGER NOT NULL DEFAULT 0",
+    )
+}
 # Apart, so that a store made before there was this table gets it, too.
 RECENT_LISTS: Final = """
 CREATE TABLE IF NOT EXISTS recent_lists (

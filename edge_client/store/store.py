@@ -20,6 +20,8 @@ deleted, when they are sent. It is also independent of the ledger, which charges
 state on the device never goes back.
 """
 
+import contextlib
+import itertools
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,6 +32,7 @@ from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.learning.gate import Gate
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.rewards import ListRewards
+from foltr.core.logs import get_logger
 from foltr.core.secure.ledger import Spent
 from foltr.edge_client.store import ledger
 from foltr.edge_client.store.bounds import (
@@ -41,6 +44,7 @@ from foltr.edge_client.store.bounds import (
     read_bounds,
     remember_counted,
 )
+from foltr.edge_client.store.click_window import ClickWindow
 from foltr.edge_client.store.gate_rows import read_gate
 from foltr.edge_client.store.interaction_rows import (
     UNNUMBERED,
@@ -61,6 +65,8 @@ from foltr.edge_client.store.store_file import MetaKey, put_meta, synchronized
 
 __all__ = ["UNNUMBERED", "DeviceStore", "Interaction"]
 
+log = get_logger(__name__)
+
 KEPT_INTERACTIONS = 500
 
 
@@ -75,6 +81,7 @@ class DeviceStore(KnowledgeStore):
         max_recent: how many shown lists are kept for their clicks.
 
     Attributes:
+        click_window: how long interactions wait for more clicks before they are learned.
         recent: the lists shown lately.
         n_dropped: how many interactions made room for newer ones.
         schema_hash: of the application's features, from here on; None if it has not declared them.
@@ -90,7 +97,7 @@ class DeviceStore(KnowledgeStore):
         max_kept: int = KEPT_INTERACTIONS,
         max_recent: int = KEPT_LISTS,
     ) -> None:
-        self.recent = RecentLists(self, max_recent)
+        self.click_window, self.recent = ClickWindow(), RecentLists(self, max_recent)
         super().__init__(path, None if client_id is None or federation is None else (federation, client_id))
         self.n_dropped = 0
         self.schema_hash: bytes | None = None
@@ -119,7 +126,9 @@ class DeviceStore(KnowledgeStore):
         *,
         replaces: bool = False,
     ) -> Interaction | None:
-        """Store an interaction and number it; None if this list is stored already, or the client was forgotten.
+        """Store an interaction and number it; None if nothing is stored.
+
+        That is so if this list is stored already, or the one to replace no longer waits, or the client was forgotten.
 
         Args:
             shown: without a number yet (`UNNUMBERED`).
@@ -127,26 +136,32 @@ class DeviceStore(KnowledgeStore):
             base_reward: for `earned`; None: unknown.
             replaces: it has more clicks on a stored list, whose interaction it replaces, under a new number: an update
                 that was being made of the other is refused by `put_update`.
-
-        Raises:
-            DataError: the one to replace no longer waits; nothing is changed.
         """
         if self.forgotten:
             return None
+        recorded_at, n_dropped = self.click_window.now(), 0
         with self.transaction() as cursor:
-            if replaces:
-                delete_waiting(cursor, serp_id, self._bounds.learned)
-            row_id = insert_interaction(cursor, serp_id, shown, self.schema_hash, base_reward)
+            if replaces and not delete_waiting(cursor, serp_id, self._bounds.learned):
+                return None
+            row_id = insert_interaction(cursor, serp_id, shown, self.schema_hash, base_reward, recorded_at)
             if row_id is None:
                 return None
             if row_id - self._bounds.counted > self._max_interactions:
-                self.n_dropped += make_room(cursor, self._bounds, self._max_interactions)
+                n_dropped = make_room(cursor, self._bounds, self._max_interactions)
             if within is not None:
                 within(cursor)
             failpoint(Failpoint.IN_INTERACTION_TRANSACTION)
         self._bounds = self._bounds._replace(newest=row_id)
+        self.click_window.add(row_id, recorded_at)
+        self._note_dropped(n_dropped)
         failpoint(Failpoint.INTERACTION_STORED)
         return replace(shown, id=row_id)
+
+    def _note_dropped(self, n: int) -> None:
+        if n and not self.n_dropped:
+            hint = "the state of the device says why they wait"
+            log.warning("interactions_dropped", max_interactions=self._max_interactions, hint=hint)
+        self.n_dropped += n
 
     @synchronized
     def earned(self, first: int, last: int) -> list[ListRewards]:
@@ -160,22 +175,22 @@ class DeviceStore(KnowledgeStore):
 
     @synchronized
     def waiting_ids(self, limit: int) -> list[int]:
-        """Return the ids of the oldest interactions that wait to be learned."""
+        """Return the ids of the oldest interactions that wait to be learned, and not for more clicks."""
         if self._bounds.newest <= self._bounds.learned:
             return []  # the usual case after an answer or a new model, without reading the file
         rows = self._db.execute(
-            "SELECT id FROM interactions WHERE id > ? AND schema_hash IS ? ORDER BY id LIMIT ?",
-            (self._bounds.learned, self.schema_hash, limit),
+            "SELECT id FROM interactions WHERE id > ? AND id < ? AND schema_hash IS ? ORDER BY id LIMIT ?",
+            (self._bounds.learned, self._first_open, self.schema_hash, limit),
         )
         return [row[0] for row in rows]
 
     @synchronized
     def waiting_interactions(self, limit: int, above: int = 0) -> list[Interaction]:
-        """Return the oldest interactions that wait to be learned, of those with an id above ``above``."""
+        """Return the interactions of `waiting_ids` with an id above ``above``."""
         return read_interactions(
             self._db,
-            "WHERE id > ? AND schema_hash IS ? ORDER BY id LIMIT ?",
-            (max(above, self._bounds.learned), self.schema_hash, limit),
+            "WHERE id > ? AND id < ? AND schema_hash IS ? ORDER BY id LIMIT ?",
+            (max(above, self._bounds.learned), self._first_open, self.schema_hash, limit),
         )
 
     @synchronized
@@ -195,11 +210,34 @@ class DeviceStore(KnowledgeStore):
             cursor.executemany("DELETE FROM interactions WHERE id = ?", [(i,) for i in ids])
 
     @synchronized
-    def n_waiting(self) -> int:
-        """Count the interactions that wait to be learned."""
-        mine = self._bounds.learned, self.schema_hash
-        count = self._db.execute("SELECT count(*) FROM interactions WHERE id > ? AND schema_hash IS ?", mine)
+    def n_waiting(self, at_most: int = -1) -> int:
+        """Count the interactions that wait to be learned, or for more clicks; up to so many, -1: all."""
+        return self._count_above(self._bounds.learned, at_most)
+
+    @synchronized
+    def n_open(self) -> int:
+        """Count the interactions that wait for more clicks."""
+        return self._count_above(max(self._bounds.learned, self._first_open - 1))
+
+    @property
+    def _first_open(self) -> int:
+        """The first interaction that waits for more clicks; the next one's number if none does."""
+        first = self.click_window.first()
+        return self._bounds.newest + 1 if first is None else first
+
+    def _count_above(self, above: int, at_most: int = -1) -> int:
+        mine = "SELECT 1 FROM interactions WHERE id > ? AND schema_hash IS ? LIMIT ?"
+        count = self._db.execute(f"SELECT count(*) FROM ({mine})", (above, self.schema_hash, at_most))  # noqa: S608
         return int(count.fetchone()[0])
+
+    @synchronized
+    def wait_for_clicks(self, length_s: float) -> None:
+        """Let interactions wait so long for more clicks, also those from before."""
+        self.click_window.length_s = length_s
+        since = self.click_window.now() - length_s
+        newest_first = "SELECT id, recorded_at FROM interactions WHERE id > ? ORDER BY id DESC"
+        with contextlib.closing(self._db.execute(newest_first, (self._bounds.learned,))) as rows:
+            self.click_window.begin(reversed(list(itertools.takewhile(lambda row: row[1] > since, rows))))
 
     # --- what counts ----------------------------------------------------------------------------------------
 
@@ -243,6 +281,8 @@ class DeviceStore(KnowledgeStore):
             failpoint(Failpoint.IN_SETTLEMENT_TRANSACTION)
         pending = None if counted or given_up else pending
         self._bounds = bounds._replace(watermark=watermark, newest=newest, pending=pending)
+        if before is None:
+            self.wait_for_clicks(self.click_window.length_s)  # they may have other numbers now
         failpoint(Failpoint.SETTLEMENT_STORED)
         return settlement
 
@@ -404,6 +444,7 @@ class DeviceStore(KnowledgeStore):
             super().forget()
         finally:
             self._bounds = self._read_bounds()
+            self.click_window.begin(())
 
     def _read_bounds(self) -> CountingBounds:
         return read_bounds(self._db, self.meta(MetaKey.POLICY))

@@ -25,7 +25,7 @@ from foltr.core.errors import DataError, SettingsError, UsageError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.file_locks import create_private, lock_store
 from foltr.edge_client.store import ledger
-from foltr.edge_client.store.schema import RECENT_LISTS, SCHEMA, SCHEMA_VERSION
+from foltr.edge_client.store.schema import RECENT_LISTS, SCHEMA, SCHEMA_VERSION, UPGRADES
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -172,7 +172,7 @@ class StoreFile:
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA secure_delete = ON")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
+        if version not in (0, *UPGRADES, SCHEMA_VERSION):
             raise SettingsError(
                 f"store: {self._path} is of version {version}, and this software reads version {SCHEMA_VERSION}. "
                 "Use the software that wrote it, or name another file"
@@ -180,6 +180,10 @@ class StoreFile:
         with self.transaction() as cursor:
             if version == 0:
                 self._create(cursor)
+            for statement in UPGRADES.get(version, ()):
+                cursor.execute(statement)
+            if version != SCHEMA_VERSION:
+                cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             cursor.execute(RECENT_LISTS)
             self.forgotten = self.rows("SELECT state FROM owner") == [("forgotten",)]
             self._set_owner(cursor, owner)
@@ -189,7 +193,6 @@ class StoreFile:
             raise SettingsError(f"store: {self._path} is not a database of foltr; name another file")
         for statement in SCHEMA.split(";\n"):
             cursor.execute(statement)
-        cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self._begin(cursor)
 
     @staticmethod

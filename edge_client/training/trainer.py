@@ -156,7 +156,7 @@ class Trainer:
             all_learned = self._learn(working_model, new)
 
     def learn_new(self, interaction: Interaction, *, in_order: bool) -> None:
-        """Learn an interaction that was just stored.
+        """Learn an interaction that was just stored, unless it waits for more clicks.
 
         Args:
             in_order: no other interaction made room for it.
@@ -164,7 +164,7 @@ class Trainer:
         working_model = self.working_model
         if working_model is None or working_model.training is None or working_model.device is None or self._is_loading:
             return
-        if not in_order or self.misfit is not None:
+        if not in_order or self.misfit is not None or self._store.click_window.length_s:
             self.catch_up()
         elif len(working_model.interaction_ids) < working_model.training.max_interactions:
             self._learn(working_model, [interaction])

@@ -1,13 +1,17 @@
 """A search whose order learns from what is opened: the code that an application adds to its search."""
 
+import logging
 from pathlib import Path
 from typing import Final
 
 from documents import Document
 from features import SCHEMA
 from folder import Folder
-from foltr import SearchRanker
+from foltr import Privacy, SearchRanker
+from foltr.core.errors import FoltrError
 from foltr.edge_client.client import Serp
+
+log = logging.getLogger(__name__)
 
 N_SHOWN: Final = 10
 _STORE: Final = "clicks.sqlite"
@@ -24,7 +28,8 @@ class Search:
         self.learning, self.n_exact, self.ranker = True, 0, self._open_ranker()
 
     def _open_ranker(self) -> SearchRanker:
-        return SearchRanker(self._credentials, store=self._home / _STORE, schema=SCHEMA)
+        at_once = Privacy(click_window_s=0)  # each list is recorded once, when the user leaves it
+        return SearchRanker(self._credentials, store=self._home / _STORE, schema=SCHEMA, privacy=at_once)
 
     def find(self, query: str) -> list[Document]:
         """Return exact matches first, then the best of all others."""
@@ -43,9 +48,13 @@ class Search:
 
     def finish(self) -> None:
         """Learn from the last list, also if nothing in it was opened. Does nothing while learning is off."""
-        if self._serp is not None and self.learning:
-            self.ranker.record_clicks(self._serp, sorted(self._opened))
+        serp, opened = self._serp, sorted(self._opened)
         self._serp, self._opened = None, set()
+        if serp is not None and self.learning:
+            try:
+                self.ranker.record_clicks(serp, opened)
+            except FoltrError:  # e.g. the disk is full; the search goes on
+                log.exception("nothing was learned from a list")
 
     def reset(self) -> None:
         """Forget what was learned on this device. The federation's model comes again."""

@@ -32,7 +32,7 @@ from foltr.core.numerics.streams import ClientStreams, client_streams
 from foltr.core.protocol.explorations import SAFE, exploration_text, read_exploration
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment, Ranking
+from foltr.edge_client.options import Experiment, Privacy, Ranking
 from queries import N_DEVICES
 
 K: Final = 10
@@ -160,7 +160,12 @@ async def _person(i: int, name: str, federation: Federation, collection: Collect
     credentials = federation.credentials[name]
     seed, gate = streams.device_seed, settings.gate
     client = EdgeClient(
-        credentials, store=":memory:", schema=SCHEMA, experiment=Experiment(seed=seed), ranking=Ranking(gate=gate)
+        credentials,
+        store=":memory:",
+        schema=SCHEMA,
+        ranking=Ranking(gate=gate),
+        privacy=Privacy(click_window_s=0.0),
+        experiment=Experiment(seed=seed),
     )
     async with client:
         person = Person(client, collection.train, queries, streams, settings)

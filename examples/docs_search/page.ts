@@ -56,7 +56,8 @@ async function takePart(): Promise<void> {
   const answer = await fetch("enrol", { method: "POST", body: publicKey });
   if (!answer.ok) return void (line.textContent = "MiniSearch's order: there is no federation here.");
   const { credentials, broker } = await answer.json();
-  search.client = await EdgeClient.open({ credentials, broker, schema, onChange: tellState });
+  // A list is recorded once, when it ends: it need not wait for more clicks.
+  search.client = await EdgeClient.open({ credentials, broker, schema, clickWindowS: 0, onChange: tellState });
 }
 
 function tellState({ state }: EdgeClient): void {

@@ -3,6 +3,7 @@
 What it returns says in its metadata which list and which position it was, for `SearchRanker.record_clicks`.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from pydantic import ConfigDict
 
 from foltr import SearchRanker
+from foltr.core.errors import FoltrError
+
+log = logging.getLogger(__name__)
 
 
 class LearnedReranker(BaseDocumentCompressor):
@@ -25,7 +29,12 @@ class LearnedReranker(BaseDocumentCompressor):
         query: str,
         callbacks: Any = None,  # noqa: ARG002
     ) -> list[Document]:
-        serp = self.ranker.rank([self.features(query, document) for document in documents])
+        rows = [self.features(query, document) for document in documents]
+        try:
+            serp = self.ranker.rank(rows)
+        except FoltrError:
+            log.exception("documents in the retriever's order")
+            return list(documents)
         places = [{"serp_id": serp.serp_id, "position": position} for position in range(len(serp.ranking))]
         return [
             documents[i].model_copy(update={"metadata": documents[i].metadata | place})

@@ -3,12 +3,16 @@
 What it returns says in its metadata which list and which position it was, for `SearchRanker.record_clicks`.
 """
 
+import logging
 from collections.abc import Callable
 
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 from foltr import SearchRanker
+from foltr.core.errors import FoltrError
+
+log = logging.getLogger(__name__)
 
 
 class LearnedReranker(BaseNodePostprocessor):
@@ -22,7 +26,11 @@ class LearnedReranker(BaseNodePostprocessor):
     ) -> list[NodeWithScore]:
         query = "" if query_bundle is None else query_bundle.query_str
         rows = [self.features(query, node) for node in nodes]
-        serp = self.ranker.rank(rows, base=[node.score or 0.0 for node in nodes])
+        try:
+            serp = self.ranker.rank(rows, base=[node.score or 0.0 for node in nodes])
+        except FoltrError:
+            log.exception("nodes in the index's order")
+            return nodes
         return [placed(nodes[i], serp.serp_id, position) for position, i in enumerate(serp.ranking)]
 
 

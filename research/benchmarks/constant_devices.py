@@ -33,7 +33,7 @@ async def run(devices: list[dict[str, Any]], dim: int) -> None:
         async with EdgeClient(
             store=":memory:",
             experiment=Experiment(learner=constant),
-            privacy=Privacy(privacy_limits=limits),
+            privacy=Privacy(click_window_s=0.0, privacy_limits=limits),
             **identity,
         ) as client:
             newest = 0

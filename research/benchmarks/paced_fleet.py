@@ -110,7 +110,11 @@ async def _visit(device: dict[str, Any], store: Path, counts: Counts) -> float:
     counts.most_connected = max(counts.most_connected, counts.n_connected)
     try:
         async with EdgeClient(
-            store=store, on_event=note, ranking=Ranking(gate=False), privacy=Privacy(keep_interactions=0), **device
+            store=store,
+            on_event=note,
+            ranking=Ranking(gate=False),
+            privacy=Privacy(click_window_s=0.0, keep_interactions=0),
+            **device,
         ) as client:
             rng = np.random.default_rng()
             for _ in range(N_LISTS):

@@ -19,7 +19,7 @@ from servers import read_devices
 from foltr.cli.output import configure_logging
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
+from foltr.edge_client.options import Experiment, Privacy
 from foltr.edge_client.store.store import Interaction
 from foltr.edge_client.training.working_model import Learner
 
@@ -55,7 +55,10 @@ class Group:
         rng = np.random.default_rng()
         features = np.ones((1, self._n_columns), np.float32)
         store, learner = self._stores / f"{i}.sqlite", one_hot_learner(i % self._n_columns)
-        async with EdgeClient(store=store, experiment=Experiment(learner=learner), **identity) as client:
+        at_once = Privacy(click_window_s=0.0)
+        async with EdgeClient(
+            store=store, privacy=at_once, experiment=Experiment(learner=learner), **identity
+        ) as client:
             while not self._ended.is_set():
                 try:
                     async with asyncio.timeout(rng.exponential(self._pace_s)):

@@ -7,11 +7,16 @@ import asyncio
 import json
 import re
 import runpy
+from unittest.mock import Mock
 
 import pytest
 from cli.commands import foltr
 from cli.snippets import blocks, n_recorded, run_python
 from support.servers import free_port
+
+from foltr.core.errors import DataError, UnavailableError
+from foltr.core.operator.credentials import read_credentials
+from foltr.edge_client.search_ranker import SearchRanker
 
 SNIPPETS = blocks("docs/sdk.md", "python")
 NAMED = {match[1]: code for code in SNIPPETS if (match := re.match(r"# (\w+)\.py\n", code))}
@@ -43,7 +48,8 @@ def test_credentials_now_or_later(folder):
     """Clicks from before are this client's; both ways to enrol are in it."""
     run_python(snippet("# show them in this order"), folder)
     code = snippet("# or so, while it runs")
-    assert run_python(code, folder) == "without a broker, no model yet: lists are in the application's order\n"
+    state = "without a broker, no model yet: lists are in the application's order; 1 list waits 300 s for more clicks\n"
+    assert run_python(code, folder) == state
     assert run_python(code.replace("credentials if credentials.exists() else None", "None"), folder).startswith(
         "without"
     )
@@ -51,8 +57,9 @@ def test_credentials_now_or_later(folder):
 
 
 def test_tests_of_an_application(folder):
-    """A round happens in the process, and changes the model."""
+    """A round happens in the process, and changes the model; the file has credentials for a device."""
     assert run_python(snippet("foltr.testing"), folder) == ""
+    assert read_credentials(folder / "fake.json", "device").name == "device-8"
 
 
 def test_what_it_tells(folder):
@@ -68,12 +75,12 @@ def test_what_it_tells(folder):
 
 def test_in_an_asyncio_program(folder):
     """The broker is away, and the click is on disk."""
-    assert "no connection within 1 s" in run_python(snippet("asyncio.run(search())"), folder)
+    assert run_python(snippet("asyncio.run(search())"), folder).startswith("1 lists are in no update yet: ")
     assert n_recorded(folder / "device-7.sqlite") == 1
 
 
-def test_flask(folder):
-    """A search, clicks on it, once more, and a search without results."""
+def test_flask(folder, monkeypatch):
+    """A search, clicks on it, once more, and a search without results; the search goes on if the ranker fails."""
     names = runpy.run_path(written(folder, "flask_app"))
     client = names["app"].test_client()
     found = client.get("/search?q=tea").json
@@ -82,11 +89,15 @@ def test_flask(folder):
         assert client.post("/click", json={"id": found["id"], "positions": [0, 1]}).status_code == 204
     assert client.post("/click", json={"id": "long ago", "positions": [0]}).status_code == 410
     assert client.get("/search?q=wine").json["results"] == []
+    for method, wrong in (("rank", DataError("no number")), ("record_clicks", UnavailableError("it hangs"))):
+        monkeypatch.setattr(SearchRanker, method, Mock(side_effect=wrong))
+    assert client.get("/search?q=teapot").json == {"id": None, "results": ["teapot"]}
+    assert client.post("/click", json={"id": found["id"], "positions": [0]}).status_code == 503
     names["ranker"].close()
     assert n_recorded(folder / "clicks.sqlite") == 1
 
 
-def test_fastapi(folder):
+def test_fastapi(folder, monkeypatch):
     """The same, by the protocol that a server speaks to it."""
     app = runpy.run_path(written(folder, "fastapi_app"))["app"]
 
@@ -98,6 +109,10 @@ def test_fastapi(folder):
             assert (await asgi(app, "POST", f"/click/{found['id']}", body=b"[0, 1]"))[0] == 204
             assert (await asgi(app, "POST", "/click/long-ago", body=b"[0]"))[0] == 410
             assert json.loads((await asgi(app, "GET", "/search", b"q=wine"))[1])["results"] == []
+            for method, wrong in (("rank", DataError("no number")), ("record_clicks", UnavailableError("it hangs"))):
+                monkeypatch.setattr(SearchRanker, method, Mock(side_effect=wrong))
+            assert json.loads((await asgi(app, "GET", "/search", b"q=pot"))[1]) == {"id": None, "results": ["teapot"]}
+            assert (await asgi(app, "POST", f"/click/{found['id']}", body=b"[0]"))[0] == 503
 
     asyncio.run(visit())
     assert n_recorded(folder / "clicks.sqlite") == 1

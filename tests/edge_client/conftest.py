@@ -1,5 +1,7 @@
 """Fixtures of the device's tests."""
 
+from functools import partial
+
 import pytest
 from support.broker_links import wait_for_the_broker
 from support.device_stores import stored
@@ -7,6 +9,7 @@ from support.servers import free_port
 from support.waiting import PATIENCE_S
 
 from foltr.edge_client.runtime import Runtime
+from foltr.edge_client.store.click_window import ClickWindow
 
 
 @pytest.fixture
@@ -59,6 +62,27 @@ def store(path):
     """That store, open."""
     with stored(path) as opened:
         yield opened
+
+
+class HandClock:
+    """Epoch seconds that pass by hand."""
+
+    def __init__(self):
+        self.seconds = 1_700_000_000.0
+
+    def __call__(self):
+        return self.seconds
+
+    def passes(self, seconds):
+        self.seconds += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """By which the lists of stores that are opened from here on wait for more clicks."""
+    clock = HandClock()
+    monkeypatch.setattr("foltr.edge_client.store.store.ClickWindow", partial(ClickWindow, clock))
+    return clock
 
 
 @pytest.fixture

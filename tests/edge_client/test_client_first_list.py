@@ -16,7 +16,7 @@ from foltr.core.protocol.trainings import PdgdTraining
 CODE = f"""
 import asyncio, sys, threading
 import numpy as np
-from foltr import Connection, EdgeClient, Experiment
+from foltr import Connection, EdgeClient, Experiment, Privacy
 
 goes_on, asked = threading.Event(), threading.Event()
 
@@ -36,7 +36,8 @@ async def until(condition):
 async def main():
     rng = np.random.default_rng(1)
     connection = Connection(sys.argv[1], "mail", "device-7")
-    async with EdgeClient(store=":memory:", connection=connection, experiment=Experiment(seed=1)) as client:
+    options = {{"privacy": Privacy(click_window_s=0), "experiment": Experiment(seed=1)}}
+    async with EdgeClient(store=":memory:", connection=connection, **options) as client:
         serp = client.rank(rng.random((20, {N_FEATURES})))
         assert serp.model_version is None
         waits = asyncio.create_task(client.next_round(timeout_s=240.0))

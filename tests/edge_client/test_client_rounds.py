@@ -181,11 +181,12 @@ async def test_leaving_needs_the_broker(nowhere):
 CRASHING = """
 import asyncio, sys
 import numpy as np
-from foltr import Connection, EdgeClient
+from foltr import Connection, EdgeClient, Privacy
 
 async def main():
     connection = Connection(sys.argv[1], "mail", "device-7")
-    async with EdgeClient(store=sys.argv[2], connection=connection) as client:
+    at_once = Privacy(click_window_s=0)
+    async with EdgeClient(store=sys.argv[2], connection=connection, privacy=at_once) as client:
         await client.next_round(timeout_s=240.0)
         for _ in range(2):
             client.record_clicks(client.rank(np.eye(3, 16)), [1])

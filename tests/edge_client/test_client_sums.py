@@ -31,14 +31,17 @@ SECURE = SecureRound(policy_hash=POLICY.hash, clip_norm=CLIP_NORM)
 CLICKING = """
 import asyncio, sys
 import numpy as np
-from foltr import Connection, EdgeClient, Experiment
+from foltr import Connection, EdgeClient, Experiment, Privacy
 
 def add(weights, interaction, training):
     return weights + interaction.features[0]
 
 async def main(url, credentials, store):
     experiment = Experiment(seed=1, learner=add)
-    async with EdgeClient(credentials, store=store, connection=Connection(url), experiment=experiment) as client:
+    at_once, connection = Privacy(click_window_s=0), Connection(url)
+    async with EdgeClient(
+        credentials, store=store, connection=connection, privacy=at_once, experiment=experiment
+    ) as client:
         await client.next_round(timeout_s=240.0)
         for number in (3, 8):
             features = np.zeros((3, 16), np.float32)

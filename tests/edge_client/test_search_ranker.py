@@ -117,8 +117,11 @@ async def test_clicks_from_before_the_credentials_count(mqtt_broker, path, tmp_p
 async def test_a_long_time_offline_keeps_the_newest_clicks(mqtt_broker, nowhere, path):
     """More than may wait: search and recording go on, the oldest make room, and what is left is in one update."""
     with SearchRanker(identity(nowhere), store=path, privacy=Privacy(max_interactions=6)) as ranker:
-        click(ranker, *range(10))
-        assert ranker.n_waiting == 6
+        with capture_logs() as logged:
+            click(ranker, *range(10))
+        assert [line["event"] for line in logged].count("interactions_dropped") == 1
+        assert (ranker.n_waiting, ranker.state.n_dropped) == (6, 4)
+        assert "4 lists were dropped: too many waited" in ranker.state.remarks
     with stored(path) as store:
         numbers = [interaction.id for interaction in store.waiting_interactions(100)]
     assert numbers == [5, 6, 7, 8, 9, 10]

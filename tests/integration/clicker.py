@@ -16,7 +16,7 @@ from support.waiting import PATIENCE_S
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
+from foltr.edge_client.options import Experiment, Privacy
 from foltr.edge_client.store.store import Interaction
 
 # float32 counts exactly up to 2^24.
@@ -49,7 +49,8 @@ def _record(client: EdgeClient, log: Path) -> None:
 async def click(credentials: Path, store: Path, log: Path, n_clicks: int) -> None:
     """Record clicks, a few at a time, until all that wait have become updates that count."""
     device = read_credentials(credentials, "device")
-    async with EdgeClient(device, store=str(store), experiment=Experiment(learner=learn, seed=1)) as client:
+    options = {"privacy": Privacy(click_window_s=0), "experiment": Experiment(learner=learn, seed=1)}
+    async with EdgeClient(device, store=str(store), **options) as client:
         await client.next_round(timeout_s=PATIENCE_S)
         # An update has two of them: one that is left over waits for another.
         while (is_short := len(clicks_in(log, "stored")) < n_clicks) or client.n_waiting:

@@ -116,7 +116,7 @@ export class Agent {
 
   // --- what the application does ------------------------------------------------------------------------------------
 
-  /** Learn interactions recorded by this or another tab. */
+  /** Learn interactions recorded by this or another tab, and those that no longer wait for clicks. */
   recorded(): void {
     this.start(async () => {
       await this.parts.trainer.catchUp();
@@ -220,8 +220,9 @@ export class Agent {
     clearTimeout(this.timer);
     if (this.isClosed) return;
     await this.keepPace();
-    const pause = Math.max(0, Math.min(this.nextTurnInS(), LONGEST_PAUSE_S));
-    this.timer = setTimeout(() => this.start(async () => undefined), pause * 1000);
+    const endsInS = await this.parts.store.nextWindowEndsInS();
+    const pause = Math.max(0, Math.min(this.nextTurnInS(), endsInS, LONGEST_PAUSE_S));
+    this.timer = setTimeout(() => this.recorded(), pause * 1000);
     this.onState(await this.state());
   }
 

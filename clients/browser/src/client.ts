@@ -20,7 +20,7 @@ import { verifyNatively, verifyPortably } from "./protocol/signing.js";
 import type { FeatureSchema } from "./schema.js";
 import { DEFAULT_SERP_LENGTH, makeSerp, NONE, type FeaturesLike, type Gating, type Serp } from "./serps.js";
 import { KEPT_LISTS } from "./store/recent_lists.js";
-import { DeviceStore } from "./store/store.js";
+import { CLICK_WINDOW_S, DeviceStore } from "./store/store.js";
 import { USUAL_LIMITS, type UnlearningLimits } from "./training/unlearning_limits.js";
 import { leadOnce, Tabs, type Request } from "./tabs.js";
 
@@ -44,6 +44,8 @@ export interface EdgeClientOptions {
   readonly keepInteractions?: number;
   /** How many of the newest lists to keep for their clicks, for a day. */
   readonly recentLists?: number;
+  /** How many seconds a list waits for more clicks after the last, before an update takes it; by default 300. */
+  readonly clickWindowS?: number;
   /** Limits on unlearning steps for this device; missing ones have their defaults. */
   readonly unlearningLimits?: Partial<UnlearningLimits>;
   /** False shows the best list the device knows, of which nothing is learned. */
@@ -134,6 +136,7 @@ export class EdgeClient {
     };
     const store = await DeviceStore.open(federation, name, limits, indexedDB, schemaHash);
     Object.assign(store.recent, { nFeatures, log });
+    store.clickWindowS = options.clickWindowS ?? CLICK_WINDOW_S;
     const broker = { url: options.broker, username, password };
     const lock = `foltr:${federation}/${name}`;
     const client = new EdgeClient(
@@ -225,15 +228,20 @@ export class EdgeClient {
    *
    * On disk once the promise is fulfilled. Clicks on the same list add up; those recorded before change nothing.
    *
-   * DataError: a click is not a position of the list; the list is another client's or too old; or it is in an update
-   * already, and has new clicks.
+   * False if new clicks came too late and are lost, because an update has the list (`clickWindowS`) or it was dropped
+   * (`maxInteractions`); also once this client is forgotten.
+   *
+   * DataError: a click is not a position of the list, or the list is another client's or too old.
    *
    * @param serp the list, or its `serpId`, also after a reload and in another tab (`recentLists`).
    */
-  async recordClicks(serp: Serp | string, clicked: readonly number[]): Promise<void> {
-    if (this.isForgotten || (await this.store.record(serp, clicked, this.gating?.judgedBy)) === null) return;
-    if (this.agent === null) this.tabs.tellRecorded();
-    else this.agent.recorded();
+  async recordClicks(serp: Serp | string, clicked: readonly number[]): Promise<boolean> {
+    const recorded = this.isForgotten ? "lost" : await this.store.record(serp, clicked, this.gating?.judgedBy);
+    if (typeof recorded === "number") {
+      if (this.agent === null) this.tabs.tellRecorded();
+      else this.agent.recorded();
+    }
+    return recorded !== "lost";
   }
 
   /** Leave the federation and send nothing more. Returns whether the federator confirmed it in time. */

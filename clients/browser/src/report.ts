@@ -11,6 +11,7 @@ import {
   rewardDifference,
   shareInterleaved,
   sourceBy,
+  type FadingMean,
   type Gate,
   type ShownCount,
   type Source,
@@ -48,6 +49,8 @@ export class Report {
     readonly preference: Interval | null,
     /** The reciprocal rank of the first click, in the model's newest lists less in the base's; null: too few to tell. */
     readonly rewardDifference: Interval | null,
+    /** By source, how many lists these two are of in effect: the newest weigh most, old ones nothing. */
+    readonly inEffect: Readonly<Record<Source, number>>,
   ) {}
 
   toString(): string {
@@ -68,7 +71,9 @@ export class Report {
       const signed = (part: number) => `${part < 0 ? "" : "+"}${part.toFixed(3)}`;
       const [estimate, low, high] = partsOf(this.rewardDifference).map(signed);
       const interval = `(95 % interval ${low} to ${high})`;
-      parts.push(`The model's lists have more reward than the application's by ${estimate} ${interval}`);
+      const { base, model } = this.inEffect;
+      const newest = `The model's newest ${model} lists have more reward than the application's newest ${base}`;
+      parts.push(`${newest} by ${estimate} ${interval}`);
     }
     return `${parts.join(". ")}.`;
   }
@@ -96,7 +101,12 @@ export function reportOf(state: RankingState, isGated: boolean): Report {
       low: rewards.difference - Z * rewards.error,
       high: rewards.difference + Z * rewards.error,
     },
+    { base: inEffect(gate.ofBase), model: inEffect(gate.ofModel), interleaved: inEffect(gate.credits) },
   );
+}
+
+function inEffect({ weight, weightSquares }: FadingMean): number {
+  return weight === 0 ? 0 : Math.round(weight ** 2 / weightSquares);
 }
 
 function partsOf({ estimate, low, high }: Interval): number[] {

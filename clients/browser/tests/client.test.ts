@@ -45,7 +45,8 @@ async function open(options: Partial<EdgeClientOptions> = {}): Promise<EdgeClien
   const { publicKey } = await deviceKey(name);
   const credentials = options.credentials ?? (await federation.enrol(name, fromHex(publicKey)));
   const log = (_level: string, event: string) => void said.push(event);
-  const client = await EdgeClient.open({ broker: broker.webSocket, keyLabel: name, log, ...options, credentials });
+  const usual = { broker: broker.webSocket, keyLabel: name, log, clickWindowS: 0 };
+  const client = await EdgeClient.open({ ...usual, ...options, credentials });
   opened.push(client);
   return client;
 }

@@ -5,10 +5,12 @@ import test from "node:test";
 
 import { DataError } from "../src/errors.js";
 import { drawList, logProbabilityOf, SAFE, withReversals, type Exploration } from "../src/learning/display.js";
+import type { Source } from "../src/learning/gate.js";
 import { imitationStep } from "../src/learning/imitation.js";
 import { rankByScore, score, type Features } from "../src/learning/linear.js";
 import { pdgdStep, scoreGradient } from "../src/learning/pdgd.js";
 import { DEFAULT_SERP_LENGTH, makeSerp } from "../src/serps.js";
+import { CLICK_WINDOW_S } from "../src/store/store.js";
 import { WorkingModel } from "../src/training/working_model.js";
 import { vectorsOf } from "./vectors.js";
 
@@ -31,7 +33,7 @@ ofOrder.forEach((vector: any, i: number) => {
   });
 });
 
-test("a list is imitated only if it shows the application's order: of no model, or of the same one of zeros", () => {
+test("a list is imitated only if it shows the application's order, with a model of zeros", () => {
   const [features, ranking] = [Float32Array.from([0, 1, 2]), [2, 0, 1]];
   const shown = {
     id: 1,
@@ -41,15 +43,21 @@ test("a list is imitated only if it shows the application's order: of no model, 
     clicks: [false, false, false],
     reversals: new Float64Array(3),
   };
-  const learned = (baseVersion: number | null, version: number | null, base = 0, exploration: Exploration = SAFE) => {
-    const model = new WorkingModel(Float64Array.of(base), { learning_rate: 3, exploration } as any, version);
-    model.learn({ ...shown, baseVersion } as any); // without a click PDGD learns nothing
+  const learned = (source: Source | undefined, mayImitate = true, base = 0, exploration: Exploration = SAFE) => {
+    const model = new WorkingModel(Float64Array.of(base), { learning_rate: 3, exploration } as any, mayImitate);
+    model.learn({ ...shown, source } as any); // without a click PDGD learns nothing
     return model.weights[0] !== base;
   };
-  assert.deepEqual([learned(null, 7), learned(7, 7)], [true, true]);
+  assert.deepEqual([learned("base"), learned(undefined)], [true, true]);
   assert.deepEqual(
-    [learned(3, 7), learned(7, 7, 1), learned(7, null), learned(7, 7, 0, SAMPLING)],
-    Array(4).fill(false),
+    [
+      learned("model"),
+      learned("interleaved"),
+      learned("base", false),
+      learned("base", true, 1),
+      learned("base", true, 0, SAMPLING),
+    ],
+    Array(5).fill(false),
   );
 });
 
@@ -76,9 +84,9 @@ vectorsOf("lists").forEach(({ exploration, scores, base, ranking, ...drawn }: an
   });
 });
 
-test("before a federation says otherwise, lists are as Python's", () => {
-  const { exploration, serp_length } = vectorsOf("defaults");
-  assert.deepEqual([SAFE, DEFAULT_SERP_LENGTH], [exploration, serp_length]);
+test("before anybody says otherwise, lists are as Python's, and wait as long for more clicks", () => {
+  const { exploration, serp_length, click_window_s } = vectorsOf("defaults");
+  assert.deepEqual([SAFE, DEFAULT_SERP_LENGTH, CLICK_WINDOW_S], [exploration, serp_length, click_window_s]);
 });
 
 const NO_STATE = {

@@ -24,14 +24,15 @@ async function waitingIn(store: DeviceStore): Promise<{ id: number; clicks: read
   return waiting.map(({ id, clicks }) => ({ id, clicks }));
 }
 
-async function take(store: DeviceStore, step: any): Promise<void> {
+/** Return false if clicks are lost. */
+async function take(store: DeviceStore, step: any): Promise<boolean> {
   if (step.show) {
     const { serp_id, source, to_credit, n_features: nFeatures } = step.show;
     const features = { nDocuments: 4, nFeatures, values: new Float32Array(4 * nFeatures) };
     const drawn = { ranking: [0, 1, 2, 3], source, toCredit: to_credit ?? undefined, features };
     store.recent.remember(listOf(serp_id, drawn));
   } else if (step.record) {
-    await store.record(step.record, step.clicked, judgedBy);
+    return (await store.record(step.record, step.clicked, judgedBy)) !== "lost";
   } else if (step.update) {
     const [ids, { watermark }] = [await store.waitingIds(100), await store.bounds()];
     const update = { updateId: "u".repeat(32), round: 1, after: watermark!, through: ids.at(-1)! };
@@ -40,6 +41,7 @@ async function take(store: DeviceStore, step: any): Promise<void> {
     const { pending } = await store.bounds();
     await store.settle(step.watermark === "through" ? pending!.through : step.watermark);
   }
+  return true;
 }
 
 test("the device keeps what a Python device keeps, in any order of lists and clicks", async () => {
@@ -47,7 +49,7 @@ test("the device keeps what a Python device keeps, in any order of lists and cli
   store.recent.nFeatures = 2;
   for (const [i, step] of vectorsOf("recordings").entries()) {
     if (step.refused) await assert.rejects(take(store, step), DataError, `step ${i}`);
-    else await take(store, step);
+    else assert.equal(await take(store, step), !step.lost, `step ${i}`);
     assert.deepEqual(await waitingIn(store), step.waiting, `step ${i}`);
     const [mine, python] = [toldGate((await store.gate()) ?? NEW_GATE), statedGate(step.gate)];
     python.forEach((number, n) => assert.ok(Math.abs(mine[n] - number) <= 1e-6, `step ${i}: ${mine} is not ${python}`));
@@ -128,7 +130,27 @@ test("a click while its list goes into an update is in it or refused", async () 
   assert.equal(await store.record("a", [0, 1]), null);
   store.recent.remember(listOf("b", { ranking: [0, 1, 2] }));
   await store.record("b", [2]);
-  assert.deepEqual(await store.waitingIds(10), [3]);
+  assert.equal(await store.record("b", [1]), 4);
+  assert.deepEqual(await store.waitingIds(10), [4]);
+});
+
+test("a list waits for more clicks before an update takes it, at most as long as it may", async (context) => {
+  const clock = { ms: 1_000_000_000 };
+  context.mock.method(Date, "now", () => clock.ms);
+  const store = await opened();
+  store.clickWindowS = 60;
+  await clickedFirst(store, listOf("a"));
+  await clickedFirst(store, listOf("b"));
+  assert.deepEqual([await store.waitingIds(10), await store.nWaiting(), await store.nextWindowEndsInS()], [[], 2, 60]);
+  clock.ms += 30_000;
+  await store.record("a", [1]);
+  clock.ms += 30_000;
+  assert.deepEqual([await store.waitingIds(10), await store.nextWindowEndsInS()], [[2], 30]);
+  clock.ms -= 3_600_000; // set back
+  assert.deepEqual([await store.waitingIds(10), await store.nextWindowEndsInS()], [[2, 3], Infinity]);
+  store.clickWindowS = 0;
+  await clickedFirst(store, listOf("c"));
+  assert.deepEqual(await store.waitingIds(10), [2, 3, 4]);
 });
 
 test("who was forgotten keeps no list", async () => {
@@ -138,7 +160,7 @@ test("who was forgotten keeps no list", async () => {
   await store.forget();
   store.recent.remember(listOf("shown by a tab that did not know yet"));
   await store.recent.saved();
-  assert.equal(await store.record("saved", [0]), null);
+  assert.equal(await store.record("saved", [0]), "lost");
   store.close();
   const names = await new Promise<number>((resolve, reject) => {
     const request = indexedDB.open("foltr:mail/leaving");
@@ -164,6 +186,6 @@ test("a store from before lists were kept gets them, and a tab with a newer clie
   });
   const store = await opened({}, "older");
   assert.equal(await clickedFirst(store, listOf("a")), 1);
-  await new Promise((resolve) => (indexedDB.open("foltr:mail/older", 3).onsuccess = resolve));
+  await new Promise((resolve) => (indexedDB.open("foltr:mail/older", 4).onsuccess = resolve));
   await assert.rejects(store.record("a", [1]), DataError);
 });

@@ -31,10 +31,11 @@ test("an interaction comes back as it was, and the same list is stored once", as
   assert.equal(await clickedFirst(store, listOf("a")), 1);
   assert.equal(await clickedFirst(store, listOf("a")), null);
   assert.equal(await clickedFirst(store, listOf("b")), 2);
-  const { serpId, ranking, reversals, logProbability, features } = listOf("a");
-  const list = { serpId, ranking, reversals, logProbability, features: features.values, nFeatures: 2 };
-  const recorded = { clicks: [true, false], baseVersion: null, id: 1, schemaHash: "" };
-  assert.deepEqual(await store.interactions([1]), [{ ...list, ...recorded }]);
+  const { serpId, ranking, reversals, logProbability, features, source } = listOf("a");
+  const list = { serpId, ranking, reversals, logProbability, features: features.values, nFeatures: 2, source };
+  const [found] = await store.interactions([1]);
+  const recorded = { clicks: [true, false], baseVersion: null, id: 1, schemaHash: "", recordedAt: found.recordedAt };
+  assert.deepEqual(found, { ...list, ...recorded });
   assert.deepEqual(await store.waitingIds(10), [1, 2]);
 });
 
@@ -105,8 +106,8 @@ test("a watermark that no device can have reached is not believed, and what was 
   await assert.rejects(store.settle(2 ** 47 + 1), DataError);
   assert.equal((await store.bounds()).watermark, null);
   await store.settle(2 ** 47);
-  const id = await clickedFirst(store, listOf("one"));
-  await store.settle(id!);
+  const id = (await clickedFirst(store, listOf("one"))) as number;
+  await store.settle(id);
   await assert.rejects(store.settle(2 ** 48), DataError);
   assert.equal((await store.bounds()).watermark, id);
 });
@@ -178,7 +179,7 @@ test("who was forgotten leaves a watermark and nothing else, and records nothing
   await store.forget();
   assert.ok(await store.isForgotten());
   assert.equal(await store.newestSession(), 0n);
-  assert.equal(await clickedFirst(store, listOf("new")), null);
+  assert.equal(await clickedFirst(store, listOf("new")), "lost");
   assert.equal(await store.nWaiting(), 0);
   store.close();
   assert.ok(await (await opened({}, "forgettable")).isForgotten());

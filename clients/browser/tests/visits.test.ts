@@ -114,7 +114,7 @@ afterEach(async () => {
 async function open(): Promise<EdgeClient> {
   const credentials = await federation.enrol(name, fromHex((await deviceKey(name)).publicKey));
   const log = () => undefined;
-  const client = await EdgeClient.open({ broker: broker.webSocket, keyLabel: name, log, credentials });
+  const client = await EdgeClient.open({ broker: broker.webSocket, keyLabel: name, log, credentials, clickWindowS: 0 });
   opened.push(client);
   return client;
 }

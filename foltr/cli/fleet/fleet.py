@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -183,7 +183,7 @@ class Fleet:
             ),
             # A simulated user has no application whose order should be kept.
             ranking=Ranking(propensities=_propensities(click_models), gate=False),
-            privacy=self.privacy,
+            privacy=replace(self.privacy, click_window_s=0.0),  # simulated users do not come back to a list
         )
         async with client:
             self._clients[name] = client

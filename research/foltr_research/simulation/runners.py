@@ -276,7 +276,7 @@ class ReferenceRunner:
         clicks = clicks_from_draws(self._crowd.click_models[model], relevance, draws[2:])
         applications.take_clicks(client, listed, clicks)
         seen = (query.features, shown.ranking, clicks, 0, version, shown.reversals, shown.log_probability)
-        self._learn(client, device, Interaction(number, *seen), rng)
+        self._learn(client, device, Interaction(number, *seen, listed.source), rng)
         ndcg = ndcg_at_k(relevance, k, query.relevance)
         return (ndcg, reciprocal_rank(clicks), query.base_ndcg(k)), int(clicks.sum())
 

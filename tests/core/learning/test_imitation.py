@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from foltr.core.learning.gate import Source
 from foltr.core.learning.imitation import OF_LEARNING_RATE, imitation_step
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.plackett_luce import plackett_luce_denominators
@@ -45,23 +46,21 @@ def test_an_order_of_all_documents_and_huge_scores_is_no_error():
 
 
 @pytest.mark.parametrize(
-    ("version", "weights", "training", "shows_base", "is_imitated"),
+    ("source", "weights", "training", "shows_base", "is_imitated"),
     [
-        (None, ZEROS, PdgdTraining(), True, True),
-        (7, ZEROS, PdgdTraining(), True, True),
-        (3, ZEROS, PdgdTraining(), True, False),
-        (7, ZEROS + 1, PdgdTraining(), True, False),
-        (7, ZEROS, PdgdTraining(exploration=SamplingExploration()), True, False),
-        (7, ZEROS, PdgdTraining(), False, False),
+        (Source.BASE, ZEROS, PdgdTraining(), True, True),
+        (Source.MODEL, ZEROS, PdgdTraining(), True, False),
+        (Source.INTERLEAVED, ZEROS, PdgdTraining(), True, False),
+        (Source.BASE, ZEROS + 1, PdgdTraining(), True, False),
+        (Source.BASE, ZEROS, PdgdTraining(exploration=SamplingExploration()), True, False),
+        (Source.BASE, ZEROS, PdgdTraining(), False, False),
     ],
-    ids=["before a model", "of zeros", "of another model", "a model that has learned", "as in the papers", "no base"],
+    ids=["of zeros", "of a model before", "mixed", "a model that has learned", "as in the papers", "no base"],
 )
-def test_a_list_is_imitated_only_if_it_shows_the_applications_order(
-    version, weights, training, shows_base, is_imitated
-):
+def test_a_list_is_imitated_only_if_it_shows_the_applications_order(source, weights, training, shows_base, is_imitated):
     """Without a click PDGD learns nothing, so all that is learned was imitated."""
     context = DeviceContext(1, shows_base=shows_base)
     device = FPDGD.device(training, LinearRankerSpec(n_features=4), weights, 7, context)
-    shown = Interaction(1, FEATURES, RANKING, np.zeros(5, np.bool_), base_version=version, reversals=np.zeros(10))
+    shown = Interaction(1, FEATURES, RANKING, np.zeros(5, np.bool_), reversals=np.zeros(10), source=source)
     device.learn(shown, RNG)
     assert (device.weights != weights).any() == is_imitated

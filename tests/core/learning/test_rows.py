@@ -101,7 +101,8 @@ def test_a_value_that_is_no_number_is_named():
         ([[1, 2], [3, 4j]], NAMES, "'price' of document 1 is 4j; expected numbers"),
         (["tea", "pot"], NAMES, "expected numbers, "),
         ("tea", None, "expected numbers, "),
-        ({"bm25": 1}, NAMES, "expected numbers, "),
+        ({"bm25": 1}, NAMES, "got a dict of columns; give rows: a dict for each document"),
+        ({"bm25": [1.5, 3.0]}, None, "got a dict of columns; give rows: a dict for each document"),
         (object(), None, "expected numbers, "),
         (np.array([["2026-01-01"]], "M8[s]"), None, "row 0, column 0 is .*2026-01-01"),
     ]:

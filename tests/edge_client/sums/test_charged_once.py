@@ -130,6 +130,22 @@ async def test_a_crash_around_the_stores_commit_charges_once_and_the_same_bytes_
     assert device.store.spent().last == 1
 
 
+async def test_lists_that_wait_for_clicks_are_in_no_sum_and_cost_nothing(make, clock):
+    """A sum takes an exact number of lists: those that no longer wait, though more are there."""
+    device = make(POLICY, click_window_s=240.0)
+    device.announce(1)
+    device.see(1)
+    clock.passes(200.0)
+    device.see(2, 3)
+    clock.passes(100.0)
+    assert await device.is_silent()
+    assert (device.store.spent().last, device.agent.store.n_open()) == (0, 2)
+    clock.passes(200.0)
+    payload = await _only_update(device)
+    assert opened(_read(payload), POLICY, device.credentials.key.public).tolist() == on_grid(1, 2)
+    assert (device.store.spent().last, device.store.n_waiting()) == (1, 1)
+
+
 async def _only_update(device):
     (payload,) = [payload for topic, payload in await device.sent() if topic == UPDATES]
     return payload

@@ -41,12 +41,13 @@ TRAINING = PdgdTraining(min_interactions=10_000, max_interactions=10_000, explor
 CLICKING = """
 import asyncio, sys
 import numpy as np
-from foltr import Connection, EdgeClient, Experiment
+from foltr import Connection, EdgeClient, Experiment, Privacy
 
 async def main(url, store):
     rng = np.random.default_rng(5)
     connection = Connection(url, "mail", "device-7")
-    async with EdgeClient(store=store, connection=connection, experiment=Experiment(seed=1)) as client:
+    options = {"privacy": Privacy(click_window_s=0), "experiment": Experiment(seed=1)}
+    async with EdgeClient(store=store, connection=connection, **options) as client:
         await client.next_round(timeout_s=240.0)
         while client.agent.voter.anchor.current is None:
             await asyncio.sleep(0.01)

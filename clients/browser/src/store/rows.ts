@@ -2,7 +2,7 @@
 
 import { DataError } from "../errors.js";
 
-const VERSION = 2;
+const VERSION = 3;
 
 /** `meta` has one value for each key, `interactions` recorded lists by number, `lists` the lists shown lately. */
 type StoreName = "meta" | "interactions" | "lists";
@@ -66,9 +66,12 @@ export class Database {
           interactions.createIndex("serpId", "serpId", { unique: true });
           interactions.createIndex("schema", ["schemaHash", "id"]);
         }
-        const lists = request.result.createObjectStore("lists", { keyPath: "number", autoIncrement: true });
-        lists.createIndex("serpId", "serpId", { unique: true });
-        lists.createIndex("shownAt", "shownAt");
+        if (oldVersion < 2) {
+          const lists = request.result.createObjectStore("lists", { keyPath: "number", autoIncrement: true });
+          lists.createIndex("serpId", "serpId", { unique: true });
+          lists.createIndex("shownAt", "shownAt");
+        }
+        request.transaction!.objectStore("interactions").createIndex("recordedAt", "recordedAt");
       };
       const db = await done(request as IDBRequest<IDBDatabase>);
       db.onversionchange = () => db.close(); // a tab with a newer version of this client must not wait for this one

@@ -5,7 +5,7 @@
 
 import type { ForgetState } from "../device_state.js";
 import { DataError } from "../errors.js";
-import type { Gate, JudgedList } from "../learning/gate.js";
+import type { Gate, JudgedList, Source } from "../learning/gate.js";
 import { concat, sameBytes, sha256Of, type Bytes } from "../protocol/fields.js";
 import { clicksOn, type Serp } from "../serps.js";
 import type { KeptPace } from "../visits.js";
@@ -21,6 +21,8 @@ import {
 import { RecentLists, type Clicked, type RecentList } from "./recent_lists.js";
 import { Database, done, type Rows } from "./rows.js";
 
+/** Users read for minutes before they come back to a list; a later update costs only its delay. */
+export const CLICK_WINDOW_S = 300;
 const SALT_BYTES = 16;
 
 /** A stored list: the candidates, the ranking, the clicks. */
@@ -37,6 +39,10 @@ export interface Interaction {
   readonly baseVersion: number | null;
   readonly reversals: Float64Array<ArrayBuffer>;
   readonly logProbability: number;
+  /** Whose order it was drawn around; the base's if missing. */
+  readonly source?: Source;
+  /** Milliseconds since the epoch. */
+  readonly recordedAt?: number;
   /** Of the application's features when it was shown; empty if none were declared. */
   readonly schemaHash: string;
   /** Number of unlearning steps that used it; 0 if missing. */
@@ -71,6 +77,8 @@ interface Answered {
 export class DeviceStore {
   /** The lists shown lately. */
   readonly recent: RecentLists;
+  /** How long an interaction waits for more clicks before it is learned, in seconds; see `EdgeClientOptions`. */
+  clickWindowS = 0;
 
   private constructor(
     private readonly database: Database,
@@ -108,25 +116,25 @@ export class DeviceStore {
    * Record clicks on a shown list, given as it was made or by its id, and return its interaction's number.
    *
    * Clicks add up. More of them replace the interaction, under a new number: an update that is being made of the other
-   * is refused by `putUpdate`. Null if they change nothing, or the client was forgotten.
+   * is refused by `putUpdate`. Null if they change nothing. "lost" if they are new, and the list is in an update already
+   * or made room for newer ones, or the client was forgotten.
    *
-   * DataError: the list is not known (`RecentLists.find`), a click is no position of it, or it is in an update already
-   * and has new clicks.
+   * DataError: the list is not known (`RecentLists.find`), or a click is no position of it.
    *
    * @param judge of the gate, if there is one. The gate is stored with the list, or neither.
    */
-  async record(shown: Serp | string, clicked: readonly number[], judge?: Judge): Promise<number | null> {
+  async record(shown: Serp | string, clicked: readonly number[], judge?: Judge): Promise<number | "lost" | null> {
     const recorded = await this.database.write(async (rows) => {
-      if ((await rows.get("forgotten")) !== undefined) return null;
+      if ((await rows.get("forgotten")) !== undefined) return "lost";
       const list = await this.recent.find(rows, shown);
       const { serp, before } = list;
       const clicks = clicksOn(serp, clicked).map((isNew, i) => isNew || (before?.clicks[i] ?? false));
       if (clicks.length === 0 || before?.clicks.join() === clicks.join()) return null;
       const bounds = await boundsIn(rows);
       const interaction = await this.interactionOf(rows, list, learnedThrough(bounds));
-      if (interaction === null) return null;
+      if (interaction === null || interaction === "lost") return interaction;
       const id = bounds.newest + 1;
-      await done(rows.interactions.add({ ...interaction, clicks, id }));
+      await done(rows.interactions.add({ ...interaction, clicks, id, recordedAt: Date.now() }));
       await putBounds(rows, { ...bounds, newest: id });
       // When too many wait, the oldest make room.
       await trim(rows, IDBKeyRange.bound(learnedThrough(bounds), id, true), this.limits.maxInteractions);
@@ -136,26 +144,25 @@ export class DeviceStore {
       await this.recent.putRecorded(rows, list, { clicks, nth });
       return { id, serpId: serp.serpId };
     });
-    if (recorded === null) return null;
+    if (recorded === null || recorded === "lost") return recorded;
     this.recent.noteRecorded(recorded.serpId, shown);
     return recorded.id;
   }
 
   /** Return a list's interaction, taken out of the store if it was recorded before; null if it has another one. */
-  private async interactionOf(rows: Rows, { serp, before }: RecentList, learned: number): Promise<object | null> {
-    const { serpId, ranking, reversals, logProbability, modelVersion: baseVersion, features } = serp;
+  private async interactionOf(
+    rows: Rows,
+    { serp, before }: RecentList,
+    learned: number,
+  ): Promise<object | "lost" | null> {
+    const { serpId, ranking, reversals, logProbability, modelVersion: baseVersion, features, source } = serp;
     const stored: Interaction | undefined = await done(rows.interactions.index("serpId").get(serpId));
     if (before === null) {
       const { nFeatures, values } = features;
-      const shown = { serpId, ranking, reversals, logProbability, baseVersion, nFeatures, features: values };
+      const shown = { serpId, ranking, reversals, logProbability, baseVersion, nFeatures, features: values, source };
       return stored === undefined ? { ...shown, schemaHash: this.schemaHash } : null;
     }
-    if (stored === undefined || stored.id <= learned) {
-      throw new DataError(
-        `clicked: list ${serpId.slice(0, 40)} is in an update already, or made room for newer ones: more clicks on it ` +
-          "come too late. Those recorded before stay. Record a list's clicks sooner, or together",
-      );
-    }
+    if (stored === undefined || stored.id <= learned) return "lost";
     await done(rows.interactions.delete(stored.id));
     return stored;
   }
@@ -165,11 +172,28 @@ export class DeviceStore {
     return this.database.read(async (rows) => (await rows.get<Gate>("gate")) ?? null);
   }
 
-  /** Return the numbers of the oldest waiting interactions. */
+  /** Return the numbers of the oldest interactions that wait to be learned, and not for more clicks. */
   waitingIds(limit: number): Promise<number[]> {
     return this.database.read(async (rows) => {
-      return this.mine(rows, learnedThrough(await boundsIn(rows)), Infinity, limit);
+      const firstOpen = ((await this.firstOpen(rows))?.primaryKey as number | undefined) ?? Infinity;
+      return this.mine(rows, learnedThrough(await boundsIn(rows)), firstOpen - 1, limit);
     });
+  }
+
+  /** Return after how many seconds the next interaction no longer waits for clicks; infinity if none does. */
+  nextWindowEndsInS(): Promise<number> {
+    return this.database.read(async (rows) => {
+      const first = await this.firstOpen(rows);
+      return first === null ? Infinity : ((first.key as number) - Date.now()) / 1000 + this.clickWindowS;
+    });
+  }
+
+  /** Return the first interaction that waits for more clicks; null without one. Those after it wait, too. */
+  private async firstOpen(rows: Rows): Promise<IDBCursor | null> {
+    if (this.clickWindowS === 0) return null;
+    const now = Date.now(); // one that was set back ends the wait, so that none is longer than the window
+    const range = IDBKeyRange.bound(now - 1000 * this.clickWindowS, now, true);
+    return done(rows.interactions.index("recordedAt").openKeyCursor(range));
   }
 
   /** Return the interactions of these numbers, if they exist. */

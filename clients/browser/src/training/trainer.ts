@@ -82,7 +82,7 @@ export class Trainer {
     this.loggedCause = cause ?? "";
     const base = linearWeights(announcement);
     if (cause === null && base !== null && training.kind === "pdgd")
-      this.workingModel = new WorkingModel(base, training, this.isGated ? announcement.version : null);
+      this.workingModel = new WorkingModel(base, training, this.isGated);
   }
 
   /**

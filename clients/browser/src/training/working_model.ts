@@ -35,11 +35,11 @@ export class WorkingModel {
   /** The learned interactions, in order. */
   readonly interactionIds: number[] = [];
 
-  /** @param version of the global model; null if no list is imitated: without a gate, or in a step of an unlearning job. */
+  /** @param mayImitate false without a gate, and in a step of an unlearning job. */
   constructor(
     readonly base: Float64Array<ArrayBuffer>,
     readonly training: PdgdTraining,
-    private readonly version: number | null = null,
+    private readonly mayImitate = false,
   ) {
     this.learned = base;
   }
@@ -61,11 +61,11 @@ export class WorkingModel {
   }
 
   /** Whether the list shows the application's order, which a model of zeros learns first. */
-  private imitates({ baseVersion }: Interaction): boolean {
-    if (this.version === null || this.base.some(Boolean)) return false;
+  private imitates({ source = "base" }: Interaction): boolean {
+    if (!this.mayImitate || source !== "base" || this.base.some(Boolean)) return false;
     // It is null for samples of unscaled scores alone: with zeros their order is random.
     const { temperature } = this.training.exploration as { temperature?: number | null };
-    return temperature !== null && (baseVersion === null || baseVersion === this.version);
+    return temperature !== null;
   }
 
   /** Return the difference to the global model as it is sent, float32. */

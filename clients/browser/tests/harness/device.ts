@@ -28,6 +28,7 @@ const database = await persistIn(store, `foltr:${credentials.federation}/${crede
 const client = await EdgeClient.open({
   credentials,
   broker,
+  clickWindowS: 0, // these users do not come back to a list
   log: (level, event, details) => void (level === "debug" || say("log", { level, name: event, details })),
 });
 let isEnding = false;

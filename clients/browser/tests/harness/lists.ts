@@ -18,7 +18,7 @@ export function listOf(serpId: string, more: Partial<Serp> = {}): Serp {
 }
 
 /** Record a click on the first document of a list that is shown by this store's device. */
-export function clickedFirst(store: DeviceStore, serp: Serp): Promise<number | null> {
+export function clickedFirst(store: DeviceStore, serp: Serp): Promise<number | "lost" | null> {
   store.recent.remember(serp);
   return store.record(serp, [0]);
 }

@@ -13,6 +13,7 @@ const { credentials, broker } = await tell("key", key);
 const client = await EdgeClient.open({
   credentials,
   broker,
+  clickWindowS: 0,
   onChange: ({ state }) =>
     void tell("state", { ...state, weights: state.weights === null ? null : [...state.weights] }),
 });

@@ -18,7 +18,7 @@ from foltr.core.numerics.streams import client_streams
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.signing import key_to_text
 from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment, Ranking
+from foltr.edge_client.options import Connection, Experiment, Privacy, Ranking
 from foltr.edge_client.simulated_user import SimulatedUser
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.plan import FederationPlan
@@ -138,6 +138,7 @@ class ForgettingDemo(Demo):
                     store=":memory:",
                     experiment=Experiment(seed=streams.device_seed),
                     ranking=Ranking(gate=False),
+                    privacy=Privacy(click_window_s=0.0),
                     connection=Connection(give_up_after_s=GIVE_UP_S),
                 )
             else:

@@ -12,7 +12,7 @@ from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.trainings import Training
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate, UpdateBody
 from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment, Ranking
+from foltr.edge_client.options import Connection, Experiment, Privacy, Ranking
 from foltr_research.simulation.clients.population import iid_population
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.unlearning.departure import Leaver, UnlearningSimulation
@@ -35,6 +35,7 @@ class LeavingDevice(EdgeClient):
             store=store,
             connection=Connection(give_up_after_s=GIVE_UP_S),
             ranking=Ranking(gate=False),
+            privacy=Privacy(click_window_s=0.0),
             experiment=Experiment(seed=seed, alter_update=self._turned_round),
         )
         self.sent: list[bytes] = []
