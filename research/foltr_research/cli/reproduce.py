@@ -27,7 +27,11 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the report and the finished runs")] = _OUT,
     scale: Annotated[str, typer.Option(help="quick: minutes on two cores; full: the paper's own settings")] = "quick",
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Runs at the same time")] = 1,
-    seeds: Annotated[int | None, typer.Option(min=1, max=1000, help="Repetitions; default: the scale's number")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="How many seeds, or which: 3,5,8 or 1-3; default: the scale's number")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run, instead of the scale's")] = None,
+    clients: Annotated[int | None, typer.Option(min=1, help="Clients of every run, instead of the scale's")] = None,
 ) -> None:
     """Repeat a paper's experiment: figures, tables, every number, and a verdict on each claim.
 
@@ -42,6 +46,7 @@ def reproduce(
         raise SettingsError(f"{folder}: only check takes a folder of reports; use --out for where a report goes")
     from foltr_research.reproductions import harness, registry
     from foltr_research.reproductions.experiment import SCALES
+    from foltr_research.reproductions.sizes import Size, read_seeds
     from foltr_research.simulation.sweeps.tables import check_folder
 
     if name == "list":
@@ -55,14 +60,15 @@ def reproduce(
         raise SettingsError("data: name a folder or a data set with --data, e.g. --data mslr-sample")
     for folder in (out / "runs", out / name):
         check_folder(folder)
+    size = Size(chosen, None if seeds is None else read_seeds(seeds), rounds, clients).of(wanted)
     with errors.status(f"{name}: reading the data") as status:
         done = harness.reproduce(
             wanted,
             data,
             out,
-            scale=chosen,
+            size,
             jobs=jobs,
-            seeds=seeds,
+            on_plan=lambda text: errors.print(f"{name}: {text}", soft_wrap=True, highlight=False),
             on_done=lambda n_done, n_all: status.update(f"{name}: {n_done} of {n_all} runs"),
         )
     for claim, verdict in done.verdicts:
@@ -96,17 +102,14 @@ def _check(folder: Path, data: str | None) -> None:
 
 
 def _tell(one: "CheckedReport", folder: Path) -> None:
+    from foltr_research.reproductions.records import duration_text
+
     lines = [f"stale: {one.path.relative_to(folder)}: {one.reason}"]
     if one.modules:
         more = len(one.modules) - _MOST_MODULES
         lines[0] += f": {', '.join(one.modules[:_MOST_MODULES])}{f' and {more} more' if more > 0 else ''}"
     if one.record is not None:
-        time = "" if one.record.seconds is None else f"  # about {_minutes(one.record.seconds)} on one core"
+        time = "" if one.record.seconds is None else f"  # about {duration_text(one.record.seconds)} on one core"
         lines.append(f"  {one.record.command}{time}")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _minutes(seconds: float) -> str:
-    minutes = max(1, round(seconds / 60))
-    return f"{minutes} minute{'' if minutes == 1 else 's'}" if minutes < 120 else f"{minutes / 60:.0f} hours"

@@ -32,8 +32,9 @@ class Record(BaseModel):
         data: the data set's name.
         folds: of it that were used; empty if it has none.
         files: SHA-256 of the data's files; empty for data that the program makes.
-        seeds: how many.
+        options: of the command line, for its scale and seeds.
         seconds: of all runs together, on one core; None if unknown.
+        interactions: of the runs of its grid; None if unknown.
         commit: the checkout's, with a plus sign if it had other changes; None outside a checkout.
         versions: of Python, foltr and the libraries that compute.
         names: the strings of the configurations, which select code.
@@ -47,9 +48,9 @@ class Record(BaseModel):
     data: str
     folds: tuple[int, ...]
     files: str
-    scale: str
-    seeds: int
+    options: str
     seconds: float | None
+    interactions: int | None
     commit: str | None
     versions: dict[str, str]
     names: tuple[str, ...]
@@ -64,8 +65,7 @@ class Record(BaseModel):
     @property
     def command(self) -> str:
         """Return what to type to make the report again."""
-        options = f"--data {self.data_folder} --out OUT --scale {self.scale} --seeds {self.seeds}"
-        return f"foltr reproduce {self.experiment} {options}"
+        return f"foltr reproduce {self.experiment} --data {self.data_folder} --out OUT {self.options}"
 
 
 @dataclass(frozen=True)
@@ -178,3 +178,9 @@ def checkout_commit() -> str | None:
 
     commit, changes = run("rev-parse", "HEAD"), run("status", "--porcelain", "--untracked-files=no")
     return commit and f"{commit}{'+' if changes else ''}"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a time for people: minutes, or hours from two on."""
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} minute{'' if minutes == 1 else 's'}" if minutes < 120 else f"{minutes / 60:.0f} hours"

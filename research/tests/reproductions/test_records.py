@@ -29,7 +29,13 @@ def names(experiment, n_grades=3):
 
 
 def record(experiment="thesis-3.9", **changed):
-    known = {"scale": "quick", "seeds": 3, "seconds": 90.0, "commit": None, "versions": {"numpy": "2.0.0"}}
+    known = {
+        "options": "--scale quick --seeds 3",
+        "seconds": 90.0,
+        "interactions": 9,
+        "commit": None,
+        "versions": {"numpy": "2.0.0"},
+    }
     used = {"names": names(experiment), "code": code_of(installed_sources(), experiment, names(experiment))}
     return Record(
         **{"experiment": experiment, "data": "MQ2008/Fold1", "folds": (1,), "files": "", **known, **used, **changed}
