@@ -119,7 +119,7 @@ def _outlook(planned: Sequence[_Planned], data: DataProfile, former: Path, jobs:
         record = Record.model_validate_json(former.read_bytes())
     except (OSError, ValueError):
         return f"{text}; a report at quick scale first lets it estimate the time"
-    if not record.seconds or not record.interactions:
+    if record.seconds is None or not record.interactions:
         return text
     return f"{text}; about {duration_text(record.seconds / record.interactions * n_interactions / jobs)}"
 

@@ -51,7 +51,7 @@ def test_reproduces_end_to_end(tmp_path):
     record = Record.model_validate_json((done.folder / "report.json").read_text(encoding="utf-8"))
     assert (record.data, record.options, record.files) == ("synthetic", "--scale quick --seeds 2", "")
     assert record.interactions == 2 * 2 * 3 * 4
-    assert record.seconds > 0
+    assert record.seconds >= 0
     assert "foltr.core.learning.pdgd" in record.code
     assert {"config.method=fpdgd", "config.method=pdgd"} < set(record.names)
     assert done.verdicts[0][1].status in {Status.CONFIRMED, Status.NOT_CONFIRMED}
