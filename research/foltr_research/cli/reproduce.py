@@ -11,20 +11,21 @@ from foltr.core.errors import SettingsError
 if TYPE_CHECKING:
     from foltr_research.reproductions.records import CheckedReport
 
-_OUT = Path("reproductions")
 _MOST_MODULES = 6
 
 
 def reproduce(
-    name: Annotated[
-        str,
-        typer.Argument(help="An experiment, e.g. thesis-3.6; list shows all, check which reports have become stale"),
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME | list | check [FOLDER]",
+            help="An experiment, e.g. thesis-3.6; or list all; or check which reports in a folder (else OUT) are stale",
+        ),
     ],
-    folder: Annotated[Path, typer.Argument(help="With check: a folder of reports", show_default=False)] = _OUT,
     data: Annotated[
         str | None, typer.Option(help="A folder with a learning-to-rank data set, or a name: mslr-sample, synthetic")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the report and the finished runs")] = _OUT,
+    out: Annotated[Path, typer.Option(help="Folder for the report and the finished runs")] = Path("reproductions"),
     scale: Annotated[str, typer.Option(help="quick: minutes on two cores; full: the paper's own settings")] = "quick",
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Runs at the same time")] = 1,
     seeds: Annotated[
@@ -36,14 +37,15 @@ def reproduce(
     """Repeat a paper's experiment: figures, tables, every number, and a verdict on each claim.
 
     Finished runs are kept in OUT/runs: the same command resumes an interrupted one. A run is repeated if its data or
-    code has changed. With check nothing is run: it says which reports in FOLDER are older than their code, and with
-    --data, the folder of the data sets, than their data. The exit code is 1 if one is.
+    code has changed. With check nothing is run: it says which reports are older than their code, and with --data, the
+    folder of the data sets, than their data. The exit code is 1 if one is.
     """
+    name, *more = words
+    if len(more) > (name == "check"):
+        raise SettingsError(f"{more[-1]}: it is one argument too many; use --out for where a report goes")
     if name == "check":
-        _check(folder, data)
+        _check(Path(more[0]) if more else out, data)
         return
-    if folder != _OUT:
-        raise SettingsError(f"{folder}: only check takes a folder of reports; use --out for where a report goes")
     from foltr_research.reproductions import harness, registry
     from foltr_research.reproductions.experiment import SCALES
     from foltr_research.reproductions.sizes import Size, read_seeds
