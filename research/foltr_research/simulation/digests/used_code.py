@@ -29,24 +29,24 @@ RUN: Unit = ("foltr_research.simulation.sweeps.sweep", "run_config")
 """What runs a configuration."""
 
 # The strings that select code. Others may come from anywhere, so branches on them always count.
-_CHOICES = (
+CHOICES = (
     ("foltr.core.aggregation.rule_spec", "RULES"),
     ("foltr.core.aggregation.rule_spec", "PRE_STEPS"),
     ("foltr_research.attacks.registry", "ATTACKS"),
     ("foltr_research.simulation.method_names", "SIMULATOR_METHODS"),
 )
 # The module of a configuration, whose literal types are choices, too.
-_SETTINGS = "foltr_research.simulation.config"
+SETTINGS = "foltr_research.simulation.config"
 # The modules that make configurations.
 _EXPERIMENTS = "foltr_research.reproductions"
 # Settings without which a unit is not used, where its users only test whether they have one.
-_NEEDED: Mapping[Unit, str] = {
+NEEDED: Mapping[Unit, str] = {
     ("foltr_research.attacks.attacked_round", "craft"): "config.attack",
     ("foltr_research.simulation.secure_sums", "SecureAggregation"): "config.privacy=secure",
     ("foltr_research.simulation.secure_sums", "promise_of"): "config.privacy=secure",
 }
 # They say something to people, keep files or stop a run. No figure of a finished run depends on them.
-_WITHOUT_EFFECT = frozenset(
+WITHOUT_EFFECT = frozenset(
     {
         "foltr.core.errors",
         "foltr.core.extras",
@@ -109,7 +109,7 @@ class _Scope:
         return self.sources.is_class(unit)
 
     def needed(self, unit: Unit) -> str | None:
-        return _NEEDED.get(unit)
+        return NEEDED.get(unit)
 
     def record(self, unit: Unit) -> str | None:
         return _name_of_record(self.sources.value(unit))
@@ -135,11 +135,11 @@ class Sources:
         self.choices: frozenset[str] = frozenset()
         self.settings = frozenset(
             field.target.id
-            for statement in self._module(_SETTINGS).tree.body
+            for statement in self._module(SETTINGS).tree.body
             for field in (statement.body if isinstance(statement, ast.ClassDef) else [])
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         )
-        self.choices = frozenset(name for table in _CHOICES for name in self._keys(table)) | self._literals(_SETTINGS)
+        self.choices = frozenset(name for table in CHOICES for name in self._keys(table)) | self._literals(SETTINGS)
 
     def used(
         self, starts: Iterable[Unit], names: Iterable[str], parts: Sequence[tuple[str, Sequence[ast.AST]]] = ()
@@ -225,10 +225,6 @@ class Sources:
         """Return the syntax of a module."""
         return self._module(module).tree
 
-    def is_without_effect(self, module: str) -> bool:
-        """Return whether no figure depends on a module, so that its code never counts."""
-        return module in _WITHOUT_EFFECT
-
     def is_class(self, unit: Unit) -> bool:
         """Return whether a unit is a class."""
         return isinstance(self._definition(unit), ast.ClassDef)
@@ -258,7 +254,7 @@ class Sources:
     def _expanded(self, unit: Unit) -> Iterable[Unit]:
         """Return a unit with what its module does besides; of a whole module all units."""
         module, name = unit
-        if module in _WITHOUT_EFFECT:
+        if module in WITHOUT_EFFECT:
             return ()
         return ((module, one) for one in self._module(module).units) if name == "*" else (unit, (module, ""))
 

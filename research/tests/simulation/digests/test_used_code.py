@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from simulated import config
 
+from foltr_research.simulation.digests import used_code
 from foltr_research.simulation.digests.units import bound_names
 from foltr_research.simulation.digests.used_code import RUN, Sources, installed_sources, names_of
 from foltr_research.simulation.sweeps.sweep import run_config
@@ -109,6 +110,17 @@ def test_what_can_change_it_does(used, file, old, new, changed):
     assert changed in {module for module in before | after if before.get(module) != after.get(module)}
 
 
+def test_what_is_named_is_there():
+    """A unit or module that was renamed would quietly count nothing, or too much."""
+    source = installed_sources()
+    for module, name in (RUN, *used_code.CHOICES, *used_code.NEEDED):
+        assert name in {one for statement in source.tree(module).body for one in bound_names(statement)}, (module, name)
+    for module in (used_code.SETTINGS, *used_code.WITHOUT_EFFECT):
+        assert source.tree(module).body, module
+    assert {"krum", "nnm", "lie", "pdgd", "secure"} <= source.choices
+    assert {"attack", "privacy", "take_back"} <= source.settings
+
+
 @functools.cache
 def unit_of(file, line):
     """The unit of a line of code of ours; None for other files."""
@@ -160,4 +172,4 @@ def test_everything_that_a_run_calls_counts(settings):
     units = {unit_of(code.co_filename, code.co_firstlineno) for code in called} - {None}
     assert RUN in units
     reached = installed_sources().reached([RUN], names_of(chosen.model_dump(mode="json")))
-    assert {unit for unit in units - reached if not installed_sources().is_without_effect(unit[0])} == set()
+    assert {unit for unit in units - reached if unit[0] not in used_code.WITHOUT_EFFECT} == set()
