@@ -111,7 +111,7 @@ def check_reports(folder: Path, data: Path | None = None) -> Iterator[CheckedRep
 
 
 def _checked(path: Path, record: Record, data: Path | None) -> CheckedReport:
-    if record.experiment not in _experiments(installed_sources()):
+    if record.experiment not in experiments_in(installed_sources()):
         return CheckedReport(path, None, "its experiment is gone")
     if not record.code:
         return CheckedReport(path, record, "it is from before code was recorded")
@@ -132,12 +132,12 @@ def code_of(sources: Sources, experiment: str, names: Iterable[str]) -> dict[str
     Args:
         names: of the configurations, from `foltr_research.simulation.digests.used_code.names_of`.
     """
-    found = _experiments(sources).get(experiment)
+    found = experiments_in(sources).get(experiment)
     return sources.used(_STARTS, names, [] if found is None else [found])
 
 
 @functools.cache
-def _experiments(sources: Sources) -> dict[str, tuple[str, tuple[ast.expr, ...]]]:
+def experiments_in(sources: Sources) -> dict[str, tuple[str, tuple[ast.expr, ...]]]:
     """Return each experiment's module and what of its record figures and verdicts depend on."""
     found = {}
     for module in sources.modules_in(_PACKAGE):

@@ -92,6 +92,11 @@ def test_a_report_depends_on_its_own_code(edited, file, old, new, modules):
     assert edited("thesis-3.9", file, old, new) == expected
 
 
+def test_every_experiment_is_found_in_the_source():
+    """One that is written another way would have no code of its own."""
+    assert records.experiments_in(installed_sources()).keys() == EXPERIMENTS.keys()
+
+
 def test_a_rule_that_is_used_counts(edited):
     """The change that leaves an experiment without Krum alone makes one with it stale."""
     change = ("foltr.core/aggregation/rules.py", "return krum(rows, m)", "return krum(rows, m + 1)")
