@@ -18,12 +18,13 @@ from foltr_research.reproductions.experiment import Experiment, Table
 from foltr_research.reproductions.figures import draw
 from foltr_research.reproductions.outcomes import METRICS, Labels, Outcome, Results
 from foltr_research.reproductions.significance import LEGEND, bonferroni, marker, paired_t_test
+from foltr_research.reproductions.sizes import Size
 
 _VERSIONS = ("numpy", "numba", "matplotlib")
 
 
 def write_report(
-    experiment: Experiment, results: Results, folder: Path, *, scale: str, n_seeds: int
+    experiment: Experiment, results: Results, folder: Path, size: Size
 ) -> tuple[tuple[Claim, Verdict], ...]:
     """Write ``report.md``, its figures, ``runs.csv``, ``curves.csv`` and the experiment's own numbers; return verdicts.
 
@@ -38,7 +39,7 @@ def write_report(
     _write_csv(_curves(results), folder / "curves.csv")
     for file, rows in experiment.numbers.items():
         _write_csv(rows(results), folder / file)
-    text = "\n".join(_report(experiment, results, verdicts, scale, n_seeds))
+    text = "\n".join(_report(experiment, results, verdicts, size))
     (folder / "report.md").write_text(text + "\n", encoding="utf-8")
     return verdicts
 
@@ -97,8 +98,7 @@ def _report(
     experiment: Experiment,
     results: Results,
     verdicts: Sequence[tuple[Claim, Verdict]],
-    scale: str,
-    n_seeds: int,
+    size: Size,
 ) -> list[str]:
     lines = [f"# {experiment.name}: {experiment.title}", "", f"After {experiment.source}.", ""]
     if verdicts:
@@ -108,7 +108,7 @@ def _report(
         for i, (claim, verdict) in enumerate(verdicts, start=1):
             lines += [f"{i}. **{verdict.status}**: {claim.text} ({claim.source})"]
             lines += [f"   - Criterion: {claim.criterion}.", f"   - Found: {verdict.found}.", ""]
-    lines += ["## Setting", "", f"- The paper: {experiment.setting}", *_setting_here(results, scale, n_seeds), ""]
+    lines += ["## Setting", "", f"- The paper: {experiment.setting}", *_setting_here(results, size), ""]
     if experiment.differences:
         lines += ["What differs besides data set, rounds and repetitions:", ""]
         lines += [f"- {difference}" for difference in experiment.differences] + [""]
@@ -123,8 +123,7 @@ def _report(
         lines += [f"## {section.title}", "", section.text(results)]
     if experiment.published:
         lines += ["## Published levels, for orientation", "", *(f"- {line}" for line in experiment.published), ""]
-    command = f"foltr reproduce {experiment.name} --data DIR --out DIR --scale {scale} --seeds {n_seeds}"
-    command += f" --metric {','.join(experiment.metrics)}" if experiment.metrics else ""
+    command = f"foltr reproduce {experiment.name} --data DIR --out DIR {size.options}"
     lines += ["## Again", "", f"`{command}`", "", f"Made with {_versions()}.", ""]
     lines += [
         "Differences are given as mean ± standard error over seeds; `runs.csv` has every number and configuration."
@@ -132,7 +131,8 @@ def _report(
     return lines
 
 
-def _setting_here(results: Results, scale: str, n_seeds: int) -> list[str]:
+def _setting_here(results: Results, size: Size) -> list[str]:
+    n_seeds = len(size.chosen_seeds)
     data, configs = results.data, [one.config for one in results]
     folds = f", folds {', '.join(map(str, data.folds))}" if data.folds else ""
     return [
@@ -142,7 +142,7 @@ def _setting_here(results: Results, scale: str, n_seeds: int) -> list[str]:
             "with a relevant document."
         ),
         (
-            f"- Scale `{scale}`: {len(configs)} runs, {n_seeds} seed{'s' if n_seeds != 1 else ''} each; "
+            f"- Scale `{size.scale}`: {len(configs)} runs, {n_seeds} seed{'s' if n_seeds != 1 else ''} each; "
             f"{_values([config.participants or config.clients for config in configs])} clients in a round, "
             f"{_values([config.interactions for config in configs])} interactions each, "
             f"{_values([config.rounds for config in configs])} rounds; "

@@ -1,45 +1,83 @@
-"""Fingerprints of the data behind a name and of the program, which a kept result depends on besides its configuration.
+"""Fingerprints of the program and of the data, on which a kept result depends besides its configuration.
 
-Files are compared by size and modification time: reading gigabytes would cost more than some runs.
+Files of data are compared by size and modification time: reading gigabytes would cost more than some runs.
 """
 
 import functools
 import hashlib
+from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import foltr.core
 import foltr_research
 from foltr.core.data.sources import MSLR_SAMPLE
+from foltr.core.numerics.compiled import COMPILED
 from foltr.core.version import __version__
-from foltr_research.simulation.config import GENERATED_DATA
+from foltr_research.simulation.config import GENERATED_DATA, SimulationConfig
+from foltr_research.simulation.digests.live import outside_code
+from foltr_research.simulation.digests.used_code import RUN, installed_sources, names_of
 
-# They do not affect results: one reads the configuration, the other makes it, and it is compared in full.
-_NOT_NUMERICS = ("cli", "reproductions")
+
+class Program(NamedTuple):
+    """The program of a run.
+
+    Attributes:
+        digest: of the versions of foltr and of libraries, and of the code that the run uses.
+        outside: the names that are bound to code which is not in the source: plug-ins, and what was replaced.
+    """
+
+    digest: str
+    outside: tuple[str, ...]
+
+
+def programs_of(configs: Iterable[SimulationConfig]) -> list[Program]:
+    """Return the program of each configuration's run. Source is read once per process."""
+    used = [_used(frozenset(names_of(config.model_dump(mode="json")))) for config in configs]
+    outside = outside_code(installed_sources().bindings(set().union(*used)))
+    found = []
+    for modules in used:
+        own = {name: code for name, code in outside.items() if name.rpartition(".")[0] in modules}
+        # Code from elsewhere may call any of ours.
+        everything = _all_code() if own else ""
+        said = repr((versions(), sorted(modules.items()), sorted(own.items()), everything))
+        found.append(Program(hashlib.sha256(said.encode()).hexdigest()[:32], tuple(own)))
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of foltr and of the libraries that compute."""
+    libraries = ("numpy", "numba", "scipy") if COMPILED else ("numpy",)
+    return {"foltr": __version__, **{name: version(name) for name in libraries}}
 
 
 @functools.cache
-def program_fingerprint() -> str:
-    """Return foltr's version and a SHA-256 of the source files that affect runs, read once per process."""
+def _used(names: frozenset[str]) -> dict[str, str]:
+    return installed_sources().used([RUN], names)
+
+
+@functools.cache
+def _all_code() -> str:
     digest = hashlib.sha256()
-    for root in (Path(foltr.core.__file__).parent, Path(foltr_research.__file__).parent):
-        for path in sorted(root.rglob("*.py")):
-            name = path.relative_to(root)
-            if name.parts[0] not in _NOT_NUMERICS:
-                content = path.read_bytes()
-                digest.update(f"{name.as_posix()} {len(content)}\n".encode())
-                digest.update(content)
-    return f"{__version__} {digest.hexdigest()[:32]}"
+    for package in (foltr.core, foltr_research):
+        for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def is_made_here(data: str) -> bool:
+    """Return whether data has no files here: the program generates it, or knows its SHA-256."""
+    return data in (*GENERATED_DATA, MSLR_SAMPLE)
 
 
 def data_fingerprint(data: str) -> str:
     """Return 32 hexadecimal digits of a folder's path and its files' sizes and times; empty without files.
 
-    Generated sets are determined by the program, and the sample by the SHA-256 in it.
-
     Args:
         data: as `SimulationConfig.data`. For a folder that is not here, e.g. only on a cluster, the path alone counts.
     """
-    if data in (*GENERATED_DATA, MSLR_SAMPLE):
+    if is_made_here(data):
         return ""
     folder = Path(data).resolve()
     digest = hashlib.sha256(f"{folder}\n".encode())

@@ -13,9 +13,11 @@ from foltr_research.reproductions.claims import Claim, Status, higher, not_testa
 from foltr_research.reproductions.experiment import Experiment, Section, Table
 from foltr_research.reproductions.figures import Figure, draw, require_matplotlib
 from foltr_research.reproductions.report import table_markdown, write_report
+from foltr_research.reproductions.sizes import Size
 
 pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
 
+SIZE = Size("quick", (1, 2, 3))
 A, B = {"method": "a"}, {"method": "b"}
 EXPERIMENT = Experiment(
     name="made-1",
@@ -43,7 +45,7 @@ def made():
 
 def test_report_has_each_claim_with_its_verdict_and_numbers(made, tmp_path):
     """Confirmed, not confirmed and not testable stand beside each other, with the criterion and what was found."""
-    verdicts = write_report(EXPERIMENT, made, tmp_path, scale="quick", n_seeds=3)
+    verdicts = write_report(EXPERIMENT, made, tmp_path, SIZE)
     assert [verdict.status for _, verdict in verdicts] == [Status.CONFIRMED, Status.NOT_CONFIRMED, Status.NOT_TESTABLE]
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "3 claims: 1 confirmed, 1 not confirmed, 1 not testable here." in text
@@ -85,7 +87,7 @@ def test_cells_are_marked_against_a_baseline_of_the_same_place(tmp_path):
         "| b | 0.410 ± 0.008 | 0.400 ± 0.000 |",
         "| c | 0.368 ± 0.017 ▽ | - |",
     ]
-    write_report(replace(EXPERIMENT, tables=(table,)), made, tmp_path, scale="quick", n_seeds=4)
+    write_report(replace(EXPERIMENT, tables=(table,)), made, tmp_path, Size(seeds=(1, 2, 3, 4)))
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "above and below b, by a two-sided t test, paired by seed, with Bonferroni's correction" in text
 
@@ -94,7 +96,7 @@ def test_metrics_that_runs_measured_have_columns_and_curves(made, tmp_path):
     """By their names, in the files and in tables; a run without one has NaN."""
     for one in made.outcomes[:3]:
         one.result["metrics"] = {"err@10": [{"round": 0, "value": 0.1}, {"round": 20, "value": 0.3}]}
-    write_report(EXPERIMENT, made, tmp_path, scale="quick", n_seeds=3)
+    write_report(EXPERIMENT, made, tmp_path, Size(seeds=(1, 2, 3)))
     with (tmp_path / "runs.csv").open(encoding="utf-8") as file:
         assert [row["err@10"] for row in csv.DictReader(file)] == ["0.3"] * 3 + ["nan"] * 3
     with (tmp_path / "curves.csv").open(encoding="utf-8") as file:
@@ -107,7 +109,7 @@ def test_metrics_that_runs_measured_have_columns_and_curves(made, tmp_path):
 
 def test_runs_have_every_number_and_the_whole_configuration_without_a_path(made, tmp_path):
     """A line a run, with the data's name and not its place; sections are in the report, own numbers in files."""
-    write_report(EXPERIMENT, made, tmp_path, scale="quick", n_seeds=3)
+    write_report(EXPERIMENT, made, tmp_path, SIZE)
     with (tmp_path / "runs.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 6
@@ -120,7 +122,7 @@ def test_runs_have_every_number_and_the_whole_configuration_without_a_path(made,
     assert [(row["round"], row["value"]) for row in points[:3]] == [("0", "0.2"), ("10", "0.35"), ("20", "0.5")]
     section = Section("S", lambda found: f"{len(found)} runs")
     numbers = {"s.csv": lambda found: [["runs"], [str(len(found))]]}
-    write_report(replace(EXPERIMENT, sections=(section,), numbers=numbers), made, tmp_path, scale="quick", n_seeds=3)
+    write_report(replace(EXPERIMENT, sections=(section,), numbers=numbers), made, tmp_path, SIZE)
     assert "## S\n\n6 runs" in (tmp_path / "report.md").read_text(encoding="utf-8")
     assert (tmp_path / "s.csv").read_text(encoding="utf-8") == "runs\n6\n"
 

@@ -27,6 +27,7 @@ def _neural(linear: Experiment) -> Experiment:
     return replace(
         linear,
         name=f"{linear.name}-neural",
+        base=linear.name,
         title=f"{linear.title}; neural ranker",
         source='thesis, Section 5.5.1: "similar to those for the linear ranker", without a figure',
         setting=linear.setting.replace(LINEAR, "a neural ranker of 64 hidden units, learning rate 0.1"),
@@ -40,6 +41,7 @@ def _on_other_data(name: str) -> Experiment:
     return replace(
         same,
         name=name,
+        base=other,
         title=f"{same.title}; {data}",
         source=f"thesis, Section 5.9, Figure {name.removeprefix('thesis-')}: {data}",
         needs_grades=n_grades,

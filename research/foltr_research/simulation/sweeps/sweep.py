@@ -1,7 +1,7 @@
 """Runs many configurations, each once: in this process, in several, or on a Dask or Ray cluster.
 
 A run is a function of its configuration and data, not of the machine. Finished runs are kept in a folder at once, one
-file for each configuration, and are not repeated unless the data or the program has changed.
+file for each configuration, and are not repeated unless the data or the code that they use has changed.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from foltr.core.errors import DataError, FoltrError, SettingsError
 from foltr.core.user_files import FileKind, read_json_file
 from foltr_research.simulation.clients.loading import check_data_name
 from foltr_research.simulation.config import SimulationConfig, check_config
-from foltr_research.simulation.fingerprints import data_fingerprint, program_fingerprint
+from foltr_research.simulation.fingerprints import Program, data_fingerprint, programs_of
 from foltr_research.simulation.method_names import check_name_of_method, simulated_parameters_of
 from foltr_research.simulation.results import SimulationResult, config_columns, rows_of
 from foltr_research.simulation.sweeps.executors import BACKENDS, Backend, Outcome, Values, executed
@@ -122,7 +122,7 @@ def run_sweep(
     """Run configurations, equal ones once. A failed run becomes a row with its error.
 
     Args:
-        folder: finished runs are kept here and reused unless the data or the program has changed; None keeps nothing.
+        folder: finished runs are kept here and reused unless their data or code has changed; None keeps nothing.
         jobs: concurrent runs; an existing cluster uses its workers.
         scheduler: address of a cluster of Dask or Ray; None starts one on this machine.
         on_done: called with each finished row, those found in the folder first.
@@ -140,23 +140,27 @@ def run_sweep(
         check_folder(folder)
     by_digest = {config_digest(config): config for config in configs}
     # Taken before the first run, so that changes during a sweep are noticed the next time.
-    program_fingerprint()
+    program_of = dict(zip(by_digest, programs_of(by_digest.values()), strict=True))
     of_data = {data: data_fingerprint(data) for data in {config.data for config in by_digest.values()}}
     rows: dict[str, SweepRow] = {}
     for digest, config in by_digest.items():
-        kept = None if folder is None else _kept(folder / f"{digest}.json", config, of_data[config.data])
+        kept = (
+            None
+            if folder is None
+            else _kept(folder / f"{digest}.json", config, _key(program_of[digest], of_data[config.data]))
+        )
         if kept is not None:
             rows[digest] = kept
             if on_done is not None:
                 on_done(kept)
     waiting = {digest: config for digest, config in by_digest.items() if digest not in rows}
     if waiting:
-        values = [config.model_dump(mode="json") for config in waiting.values()]
+        values = [_values(config, program_of[digest]) for digest, config in waiting.items()]
         with executed(values, _outcome, _failed, jobs=jobs, backend=backend, scheduler=scheduler) as outcomes:
             for digest, result, error in outcomes:
                 row = rows[digest] = SweepRow(waiting[digest], result, error)
                 if folder is not None:
-                    _keep(folder / f"{digest}.json", row, of_data[row.config.data])
+                    _keep(folder / f"{digest}.json", row, _key(program_of[digest], of_data[row.config.data]))
                 if on_done is not None:
                     on_done(row)
     return [rows[digest] for digest in by_digest]
@@ -178,51 +182,57 @@ def rows_of_sweep(rows: Iterable[SweepRow]) -> list[dict[str, Any]]:
     return tidy
 
 
+def _values(config: SimulationConfig, program: Program) -> Values:
+    """Return what a worker gets: a configuration, and which program it must have if not all of it is in the source."""
+    return {"config": config.model_dump(mode="json"), "program": program.digest if program.outside else None}
+
+
 def _outcome(values: Values) -> Outcome:
     """Run one configuration in a worker. Plain values in and out, so that every backend can send them."""
-    config = SimulationConfig.read(values)
+    config = SimulationConfig.read(values["config"])
+    digest = config_digest(config)
     try:
-        return config_digest(config), run_config(config).to_dict(), None
+        if values["program"] is not None and values["program"] != programs_of([config])[0].digest:
+            raise SettingsError(
+                "jobs: this worker lacks a plug-in, or something that the program which started it has replaced; "
+                "use 1 job, or make it a part of what the worker imports"
+            )
+        return digest, run_config(config).to_dict(), None
     except FoltrError as error:
-        return config_digest(config), None, str(error)
+        return digest, None, str(error)
     # One failing run must not stop the others; its row has the error.
     except Exception as error:  # noqa: BLE001
-        return config_digest(config), None, f"{type(error).__name__}: {error}"
+        return digest, None, f"{type(error).__name__}: {error}"
 
 
 def _failed(values: Values, cause: str) -> Outcome:
     """Return the outcome of a configuration whose worker died."""
-    return config_digest(SimulationConfig.read(values)), None, cause
+    return config_digest(SimulationConfig.read(values["config"])), None, cause
 
 
-def _kept(path: Path, config: SimulationConfig, data: str) -> SweepRow | None:
-    """Return a finished run. None if it is missing, failed, or its file is invalid.
+def _key(program: Program, data: str) -> dict[str, str]:
+    """Return what a kept result depends on besides its configuration."""
+    return {"program": program.digest, "data": data}
 
-    Args:
-        data: fingerprint of the present data.
-    """
+
+def _kept(path: Path, config: SimulationConfig, key: Mapping[str, str]) -> SweepRow | None:
+    """Return a finished run. None if it is missing, invalid or failed, or of another program or other data."""
     try:
         kept = read_json_file(path, FileKind.RESULT)
         if kept["result"] is None or SimulationConfig.read(kept["config"]) != config:
             return None
-        if (kept["program"], kept["data"]) != (program_fingerprint(), data):
+        if any(kept[name] != value for name, value in key.items()):
             return None
         return SweepRow(config, kept["result"], None)
     except (OSError, ValueError, KeyError, TypeError, SettingsError):
         return None
 
 
-def _keep(path: Path, row: SweepRow, data: str) -> None:
+def _keep(path: Path, row: SweepRow, key: Mapping[str, str]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.new")
-        content = {
-            "config": row.config.model_dump(mode="json"),
-            "program": program_fingerprint(),
-            "data": data,
-            "result": row.result,
-            "error": row.error,
-        }
+        content = {"config": row.config.model_dump(mode="json"), **key, "result": row.result, "error": row.error}
         temporary.write_text(json.dumps(content), "utf-8")
         temporary.replace(path)
     except OSError as error:
