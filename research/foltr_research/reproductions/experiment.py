@@ -22,6 +22,7 @@ class Table:
         rows: the labels that name a row.
         columns: the labels that name a column.
         where: labels of the runs shown.
+        against: labels of a baseline. Cells are marked that differ significantly from the cell with these labels.
     """
 
     title: str
@@ -30,6 +31,7 @@ class Table:
     columns: tuple[str, ...] = ("clicks",)
     where: Labels = field(default_factory=dict)
     digits: int = 3
+    against: Labels | None = None
 
 
 @dataclass(frozen=True)

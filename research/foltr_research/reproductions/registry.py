@@ -7,6 +7,7 @@ from foltr_research.reproductions.experiments import (
     fedips,
     foltr_es,
     fpdgd,
+    fpdgd_sizes,
     noniid,
     noniid_labels,
     remedy,
@@ -30,6 +31,7 @@ from foltr_research.reproductions.robustness import (
 _MODULES = (
     foltr_es,
     fpdgd,
+    fpdgd_sizes,
     noniid,
     noniid_labels,
     remedy,

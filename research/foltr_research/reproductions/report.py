@@ -11,11 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 from math import isnan
 from pathlib import Path
 
-from foltr_research.reproductions.claims import Claim, Status, Verdict
+from foltr_research.reproductions.claims import Claim, Status, Verdict, difference
 from foltr_research.reproductions.experiment import Experiment, Table
 from foltr_research.reproductions.figures import draw
 from foltr_research.reproductions.outcomes import METRICS, Labels, Outcome, Results
 
+# Of a cell that is higher than its baseline, and lower.
+_MARKS = (((" ▲", " ▼"), 0.01), ((" △", " ▽"), 0.05))
 _VERSIONS = ("numpy", "numba", "matplotlib")
 
 
@@ -28,7 +30,7 @@ def write_report(
         UnavailableError: matplotlib is not installed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    verdicts = tuple((claim, claim.check(results)) for claim in experiment.claims)
+    verdicts = tuple((claim, claim.judge(results)) for claim in experiment.claims)
     for figure in experiment.figures:
         draw(figure, results, folder / figure.file)
     _write_csv(_runs(results), folder / "runs.csv")
@@ -41,15 +43,31 @@ def write_report(
 
 
 def table_markdown(table: Table, results: Results) -> str:
-    """Return a table with cells of mean ± standard deviation."""
+    """Return a table with cells of mean ± standard deviation, and marks of those that differ from its baseline."""
     chosen = results.select(table.where)
     columns = chosen.combinations(table.columns)
-    rows = []
-    for labels in _rows(table, chosen):
-        there = [chosen.select({**labels, **column}) for column in columns]
-        cells = [_cell(_exactly(runs, labels, table), table) for runs in there]
-        rows.append([*(labels.get(key, "-") for key in table.rows), *cells])
-    return markdown([*table.rows, *(", ".join(labels.values()) for labels in columns)], rows, len(table.rows))
+    rows, names = _rows(table, chosen), [", ".join(labels.values()) for labels in columns]
+    places = [(labels, {**labels, **column}) for labels in rows for column in columns]
+    cells = [_exactly(chosen.select(place), labels, table) for labels, place in places]
+    marks = _marks(table, [_against(table, chosen, labels, place) for labels, place in places], cells)
+    written = [f"{_cell(cell, table)}{mark}" for cell, mark in zip(cells, marks, strict=True)]
+    width = len(columns)
+    lines = [
+        [*(labels.get(key, "-") for key in table.rows), *written[i * width : (i + 1) * width]]
+        for i, labels in enumerate(rows)
+    ]
+    return markdown([*table.rows, *names], lines, len(table.rows))
+
+
+def table_caption(table: Table) -> str:
+    """Return what the cells and marks of a table mean."""
+    meaning = "Mean ± standard deviation over seeds."
+    if table.against is None:
+        return meaning
+    return (
+        f"{meaning} Against {', '.join(table.against.values())}: △ higher, ▽ lower at 5 %, ▲ and ▼ at 1 % (Student's "
+        "t, paired, two-sided, Bonferroni over the table)."
+    )
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], n_names: int) -> str:
@@ -112,7 +130,7 @@ def _report(
     if experiment.figures:
         lines += ["Lines are means over seeds, bands one standard deviation.", ""]
     for table in experiment.tables:
-        lines += [f"## {table.title}", "", "Mean ± standard deviation over seeds.", "", table_markdown(table, results)]
+        lines += [f"## {table.title}", "", table_caption(table), "", table_markdown(table, results)]
     for section in experiment.sections:
         lines += [f"## {section.title}", "", section.text(results)]
     if experiment.published:
@@ -159,6 +177,24 @@ def _exactly(results: Results, labels: Labels, table: Table) -> Results:
     """Exclude runs that have more of the row's labels than the row."""
     absent = [key for key in table.rows if key not in labels]
     return Results(tuple(one for one in results if not any(key in one.labels for key in absent)), results.data)
+
+
+def _against(table: Table, results: Results, labels: Labels, place: Labels) -> Results:
+    """Return the baseline's runs beside a cell; none for the baseline itself."""
+    if table.against is None or table.against.items() <= place.items():
+        return Results((), results.data)
+    return _exactly(results.select({**place, **table.against}), labels, table)
+
+
+def _marks(table: Table, baselines: Sequence[Results], cells: Sequence[Results]) -> list[str]:
+    """Return the papers' mark of each cell: paired t test, two-sided, Bonferroni over the table."""
+    pairs = zip(cells, baselines, strict=True)
+    found = [difference(cell, baseline, table.metric) for cell, baseline in pairs]
+    compared = sum(one.n > 1 for one in found)
+    return [
+        next((marks[one.mean < 0.0] for marks, level in _MARKS if one.n > 1 and one.p * compared <= level), "")
+        for one in found
+    ]
 
 
 def _cell(runs: Results, table: Table) -> str:
