@@ -165,9 +165,9 @@ def none_significant(differences: Differences, differs: Callable[[Difference, fl
     if significant:
         return decided(False, f"significant at {len(significant)} of {len(differences)}: {listed(significant)}")
     coarsest = max(found.margin(level) for found in differences.values())
-    numbers = f"none of {len(differences)} is significant; one of {coarsest:.3f} would be everywhere"
+    numbers = f"none of {len(differences)} differences is significant; one of {coarsest:.3f} would be everywhere"
     if coarsest > visible:
-        return Verdict(Status.NOT_TESTABLE, f"{numbers}, one of {visible:g} would not: more seeds are needed")
+        return Verdict(Status.NOT_TESTABLE, f"{numbers}, but not one of {visible:g}: more seeds are needed")
     return decided(True, numbers)
 
 

@@ -4,7 +4,8 @@ import pytest
 from made_results import profile
 
 from foltr.core.errors import DataError, FoltrError, SettingsError
-from foltr_research.reproductions.claims import Claim, Status, higher
+from foltr_research.reproductions.checks import higher
+from foltr_research.reproductions.claims import Claim, Status
 from foltr_research.reproductions.experiment import Experiment, Table, Variant
 from foltr_research.reproductions.figures import Figure
 from foltr_research.reproductions.harness import check_data, plan, profile_data, reproduce

@@ -9,10 +9,11 @@ import pytest
 from made_results import by_method, results
 
 from foltr.core.errors import UnavailableError
-from foltr_research.reproductions.claims import Claim, Status, higher, not_testable
+from foltr_research.reproductions.checks import higher, not_testable
+from foltr_research.reproductions.claims import Claim, Status
 from foltr_research.reproductions.experiment import Experiment, Section, Table
 from foltr_research.reproductions.figures import Figure, draw, require_matplotlib
-from foltr_research.reproductions.report import table_markdown, write_report
+from foltr_research.reproductions.report import table_caption, table_markdown, write_report
 
 pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
 
@@ -66,6 +67,22 @@ def test_table_cells_are_mean_and_deviation(made):
     )
     lines = table_markdown(Table("T", "offline", ("method", "ε")), made).splitlines()
     assert lines[2:] == ["| a | 1 | 0.400 ± 0.000 |", "| a | - | 0.600 ± 0.000 |"]
+
+
+def test_cells_that_differ_from_the_baseline_are_marked():
+    """Two comparisons, so 5 % each are 2.5 %: of three seeds p = 0.015 is marked, 0.04 is not, and 0.0003 doubly."""
+    seeds, base = (-0.001, 0.0, 0.001), {(("method", "b"), ("clicks", "perfect")): [0.4, 0.4, 0.4]}
+    for lead, mark in ((0.0028, ""), (0.0047, " △"), (-0.0047, " ▽"), (0.04, " ▲"), (-0.04, " ▼")):
+        cells = {
+            (("method", name), ("clicks", "perfect")): [0.4 + by + one for one in seeds]
+            for name, by in (("a", lead), ("c", 0.0))
+        }
+        table = Table("T", "offline", ("method",), against=B)
+        rows = table_markdown(table, results({**cells, **base})).splitlines()[2:]
+        assert [row.removesuffix(" |").endswith("0.001" + mark) for row in rows[:1]] == [True], lead
+        assert not any(sign in row for row in rows[1:] for sign in "△▽▲▼")
+    assert "Against b: △ higher" in table_caption(table)
+    assert table_caption(EXPERIMENT.tables[0]) == "Mean ± standard deviation over seeds."
 
 
 def test_runs_have_every_number_and_the_whole_configuration_without_a_path(made, tmp_path):

@@ -29,7 +29,7 @@ LOGGING_FRACTION, LOGGING_QUERIES = 0.01, 10
 _SIZE: Mapping[Scale, tuple[int, int]] = {"quick": (100, 60), "full": (2_000, 500)}
 _NUMBERS: Mapping[Scale, tuple[int, ...]] = {"quick": (5, 25, 125), "full": (100, 500, 2_500, 12_500, 62_500)}
 _CLICK_NUMBERS = ("5", "10", "20")
-_SEEDS: Mapping[Scale, int] = {"quick": 3, "full": 30}
+_SEEDS: Mapping[Scale, int] = {"quick": 5, "full": 30}
 _EVALUATIONS = 20
 
 Rates = Mapping[str, float]

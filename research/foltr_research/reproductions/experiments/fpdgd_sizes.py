@@ -1,4 +1,4 @@
-"""FPDGD by the number of clients and interactions (thesis, Section 3.2; Wang et al., ICTIR 2021): Figures 3.8 to 3.10."""
+"""FPDGD by clients and by interactions (thesis, Section 3.2; Wang et al., ICTIR 2021): Figures 3.8 to 3.10."""
 
 from collections.abc import Mapping
 
