@@ -5,7 +5,7 @@ the methods allow), with the papers' test: Student's t, paired, two-sided. One i
 positive and differs from zero at 5 %. Two are similar if the 90 % interval of their difference is within a tolerance,
 which is two one-sided tests at 5 %. With one seed the standard error is unknown and no verdict is possible.
 
-A claim about several cells needs all of them, each at 5 %: chance alone confirms it no more often than one cell. If a
+A claim about several cells needs all of them, each at 5 %: chance alone confirms it at most as often as one cell. If a
 claim needs only some, the level is divided by one plus the number of cells that may fail (Bonferroni).
 """
 
@@ -22,6 +22,7 @@ from foltr_research.reproductions.outcomes import Results
 
 LEVEL = 0.05
 HIGHER = "the paired difference over seeds is above 0 (Student's t, two-sided, 5 %)"
+HIGHER_IN_MOST = f"{HIGHER[:-1]} divided by one plus the number of cells that may fail)"
 LOWER = "the paired difference over seeds is below 0 (Student's t, two-sided, 5 %)"
 RANGE = "the 90 % interval of the paired difference"
 SIGNIFICANT = "Student's t, paired, two-sided, 5 % divided by the number of comparisons"
@@ -63,7 +64,7 @@ class Claim:
     check: Check
 
     def judge(self, results: Results) -> Verdict:
-        """Return the verdict. One seed gives none, whatever the check."""
+        """Return the verdict. One seed gives none with any check."""
         return ONE_SEED if len({one.seed for one in results}) == 1 else self.check(results)
 
 

@@ -126,7 +126,7 @@ def test_higher_confirms_a_clear_lead_only():
     ],
 )
 def test_one_seed_says_nothing(check):
-    """Without a standard error no claim is confirmed or denied, whatever its check."""
+    """Without a standard error no claim is confirmed or denied by any check."""
     one = by_method(a=[0.9], b=[0.1])
     assert check(one).status is Status.NOT_TESTABLE
     exact = Claim("it is so", "ours", "none", lambda _: Verdict(Status.CONFIRMED, "so it is"))
