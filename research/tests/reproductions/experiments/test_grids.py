@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from made_results import profile
+from made_results import outcome, profile
 
 from foltr_research.reproductions.experiments.fedips import BIASES
 from foltr_research.reproductions.experiments.foltr_es import TRUTH_PROBABILITIES
@@ -17,6 +17,7 @@ from foltr_research.reproductions.experiments.secure_sums_hostile import (
     UNSEEN,
 )
 from foltr_research.reproductions.harness import plan
+from foltr_research.reproductions.outcomes import Results
 from foltr_research.reproductions.registry import EXPERIMENTS
 from foltr_research.simulation.config import resolve
 from foltr_research.simulation.privacy_reports import epsilon_bound
@@ -105,6 +106,11 @@ def test_fpdgd_is_compared_as_in_its_paper():
     assert truth == {NO_EPSILON if p == "1.0" else epsilon: p for epsilon, _, p in PRIVACY}
     for epsilon in SHARED_EPSILONS:
         assert epsilon_bound(float(truth[epsilon]), 11) == pytest.approx(float(epsilon), abs=0.005)
+    for name in ("thesis-3.6", "thesis-table-3.1"):
+        (section,) = EXPERIMENTS[name].sections
+        last = section.text(Results((outcome({}, 1, 0.5),), profile())).splitlines()[-1]
+        assert last.startswith("| 10 | ")
+        assert last.endswith(" | p = 1 | none | none |")
     pdgd = {run.labels["method"]: run.config for run in planned("thesis-3.6", "full", profile(3))}
     pdgd = {name: one.clients * one.interactions for name, one in pdgd.items() if one.method == "pdgd"}
     assert pdgd == {"PDGD, same interactions": 4_000, "PDGD, same updates": 1}
