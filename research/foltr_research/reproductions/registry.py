@@ -6,6 +6,7 @@ from foltr_research.reproductions.experiments import (
     all_methods,
     fedips,
     foltr_es,
+    foltr_es_pdgd,
     fpdgd,
     fpdgd_sizes,
     noniid,
@@ -30,6 +31,7 @@ from foltr_research.reproductions.robustness import (
 
 _MODULES = (
     foltr_es,
+    foltr_es_pdgd,
     fpdgd,
     fpdgd_sizes,
     noniid,

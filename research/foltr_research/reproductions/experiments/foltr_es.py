@@ -1,4 +1,4 @@
-"""FOLtR-ES (thesis, Section 3.1; Wang, Zhuang and Zuccon, ECIR 2021; Kharitonov, WSDM 2019): Figures 3.1 to 3.5.
+"""FOLtR-ES (thesis, Section 3.1; Wang, Zhuang and Zuccon, ECIR 2021; Kharitonov, WSDM 2019): Figures 3.1, 3.2 and 3.4.
 
 The thesis does not print the scale of the perturbations. The code published with it (ielab/foltr,
 ``code-and-results/foltr_reproduce_run.py``) has 0.01. There a budget of 2,000,000 counts interactions, so 2,000 clients
@@ -27,32 +27,28 @@ from foltr_research.reproductions.claims import (
     LOWER,
     RANGE,
     Claim,
-    Difference,
-    Verdict,
-    judged,
-    minus,
 )
 from foltr_research.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
 from foltr_research.reproductions.figures import Figure
-from foltr_research.reproductions.outcomes import DataProfile, Results
+from foltr_research.reproductions.outcomes import DataProfile
 from foltr_research.simulation.config import SimulationConfig
 
 RANKERS = ("linear", "neural")
 TRUTH_PROBABILITIES = ("0.5", "0.9", "1.0")
 NOISE_SCALE = 0.01
 INTERACTIONS = 4
-HIDDEN, HIDDEN_PDGD = 10, 64
+HIDDEN = 10
 EVALUATIONS = 20
 FEW, MANY, MOST = "few clients", "many clients", "most clients"
 
 # Clients in a round, and interactions in total.
-_SIZE: Mapping[Scale, tuple[int, int]] = {"quick": (200, 80_000), "full": (2_000, 2_000_000)}
+SIZE: Mapping[Scale, tuple[int, int]] = {"quick": (200, 80_000), "full": (2_000, 2_000_000)}
 _CLIENTS: Mapping[Scale, tuple[int, ...]] = {"quick": (20, 100, 200), "full": (50, 1_000, 2_000)}
 SEEDS: Mapping[Scale, int] = {"quick": 5, "full": 5}
 
-_FIVE_GRADES = "a claim on MSLR-WEB10K and Yahoo!, which have five grades; this data has another scale"
+FIVE_GRADES = "a claim on MSLR-WEB10K and Yahoo!, which have five grades; this data has another scale"
 _THREE_GRADES = "a claim on MQ2007 and MQ2008, which have three grades; this data has another scale"
-_SETTING = (
+SETTING = (
     "MQ2007, MQ2008, MSLR-WEB10K and Yahoo!, 5 folds each; 2,000 clients with B = 4 interactions for each update, 250 "
     "updates (2 million interactions), antithetic perturbations, Adam at 0.001; a linear ranker and one with a hidden "
     "layer of 10."
@@ -67,17 +63,11 @@ _SHARED_STATE = (
     "state, which biases the estimate of the gradient: z = -8.9 for one weight on a sample of MSLR-WEB10K with "
     "40,000 clients, while separate states give our result (docs/reproductions.md)."
 )
-_NOISE = (
+NOISE = (
     RAW_FEATURES,
     _SHARED_STATE,
     "The scale of the perturbations, which the thesis does not print, is that of the code published with it: 0.01.",
     "The rankers are those of that code too: both start at zero, and the neural one has ReLU units.",
-)
-_PDGD = (
-    (
-        "PDGD's neural ranker has 64 hidden units, as in its own paper. The gradients of a batch, all taken at the "
-        "batch's first weights, are added up at learning rate 0.1."
-    ),
 )
 
 
@@ -111,7 +101,7 @@ def eval_every(rounds: int) -> int:
 
 
 def _privacy(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
-    clients, budget = _SIZE[scale]
+    clients, budget = SIZE[scale]
     rounds = budget // (clients * INTERACTIONS)
     return [
         Variant({"ranker": ranker, "p": p, "clicks": clicks}, evolution(clients, rounds, clicks, p, ranker))
@@ -122,7 +112,7 @@ def _privacy(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
 
 
 def _number_of_clients(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
-    _, budget = _SIZE[scale]
+    _, budget = SIZE[scale]
     return [
         Variant(
             {"ranker": ranker, "clients": _place(i), "clicks": clicks},
@@ -139,35 +129,6 @@ def _place(index: int) -> str:
     return (FEW, MANY, MOST)[index]
 
 
-def _against_pdgd(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
-    clients, budget = _SIZE[scale]
-    rounds = budget // (clients * INTERACTIONS)
-    shared = {"clients": clients, "interactions": INTERACTIONS, "rounds": rounds, "eval_every": eval_every(rounds)}
-    found = []
-    for ranker in RANKERS:
-        for clicks in CLICKS:
-            labels = {"ranker": ranker, "clicks": clicks}
-            pdgd = {"method": "pdgd-batch", "ranker": ranker, "hidden": HIDDEN_PDGD, "clicks": clicks, **shared}
-            found += [
-                Variant({"method": "FOLtR-ES", **labels}, evolution(clients, rounds, clicks, "1.0", ranker)),
-                Variant({"method": "PDGD", **labels}, SimulationConfig.read(pdgd)),
-            ]
-    return found
-
-
-def _narrows(results: Results) -> Verdict:
-    """PDGD's lead over the first rounds exceeds that over the last, for each ranker and click model."""
-    found = {}
-    for labels in results.combinations(("ranker", "clicks")):
-        pdgd, evolved = (results.select({**labels, "method": method}) for method in ("PDGD", "FOLtR-ES"))
-        early, late = (
-            {seed: value - evolved.by_seed(metric)[seed] for seed, value in pdgd.by_seed(metric).items()}
-            for metric in ("max_rr-early", "max_rr")
-        )
-        found[", ".join(labels.values())] = minus(early, late)
-    return judged(found, Difference.above)
-
-
 _AS_PRINTED = ("ranker", "p", "clicks")
 _NOISY = {"clicks": "informational"}
 BEST_ELSEWHERE = "each seed's best round is that of the other seeds' mean curve"
@@ -175,7 +136,7 @@ _3_1 = Experiment(
     name="thesis-3.1",
     title="FOLtR-ES by privacy, ranker and click model, in MaxRR",
     source="thesis, Section 3.1.3, RQ1.1.1, Figure 3.1",
-    setting=_SETTING,
+    setting=SETTING,
     grid=_privacy,
     seeds=SEEDS,
     figures=(
@@ -232,10 +193,10 @@ _3_1 = Experiment(
             "On MSLR-WEB10K and Yahoo! the neural ranker is worse than the linear one",
             "Section 3.1.3, Figures 3.1c and d",
             "final MaxRR for each p and click model: " + HIGHER,
-            only_on(5, _FIVE_GRADES, higher("max_rr", {"ranker": "linear"}, {"ranker": "neural"}, ("p", "clicks"))),
+            only_on(5, FIVE_GRADES, higher("max_rr", {"ranker": "linear"}, {"ranker": "neural"}, ("p", "clicks"))),
         ),
     ),
-    differences=_NOISE,
+    differences=NOISE,
 )
 
 _3_2 = Experiment(
@@ -306,61 +267,16 @@ _3_2 = Experiment(
         ),
     ),
     differences=(
-        *_NOISE,
+        *NOISE,
         "few, many and most are 50, 1,000 and 2,000 clients at full scale, 20, 100 and 200 at quick scale.",
     ),
-)
-
-_NARROW = ("MQ2008", "Yahoo")
-_FIGURES_PDGD = ("method", "ranker")
-_3_3 = Experiment(
-    name="thesis-3.3",
-    title="FOLtR-ES without privacy against PDGD with the same batches, in MaxRR",
-    source="thesis, Section 3.1.3, RQ1.1.3, Figure 3.3",
-    setting=_SETTING + " p = 1. PDGD is updated once for 8,000 interactions, as FOLtR-ES is.",
-    grid=_against_pdgd,
-    seeds=SEEDS,
-    figures=(
-        Figure("maxrr.png", "max_rr", _FIGURES_PDGD, shared_y=False, title="MaxRR of the clicks, mean of the batch"),
-    ),
-    tables=(
-        Table("MaxRR over the last tenth of the rounds", "max_rr", _FIGURES_PDGD),
-        Table("MaxRR over the first fifth of the rounds", "max_rr-early", _FIGURES_PDGD),
-    ),
-    claims=(
-        Claim(
-            "On MQ2008 and Yahoo! PDGD converges faster than FOLtR-ES",
-            "Section 3.1.3, Figures 3.3b and d: seen in the early rounds",
-            "MaxRR over the first fifth of the rounds for each ranker and click model: " + HIGHER,
-            only_named(
-                _NARROW, higher("max_rr-early", {"method": "PDGD"}, {"method": "FOLtR-ES"}, ("ranker", "clicks"))
-            ),
-        ),
-        Claim(
-            "On MQ2008 and Yahoo! the gap narrows with more interactions",
-            "Section 3.1.3, Figures 3.3b and d",
-            "PDGD's lead in MaxRR over the first fifth of the rounds minus that over the last tenth, for each ranker "
-            "and click model: " + HIGHER,
-            only_named(_NARROW, _narrows),
-        ),
-        Claim(
-            "On MQ2007 and MSLR-WEB10K FOLtR-ES is less effective than PDGD with either ranker",
-            "Section 3.1.3, Figures 3.3a and c",
-            "final MaxRR for each ranker and click model: " + HIGHER,
-            only_named(
-                ("MQ2007", "MSLR-WEB10K"),
-                higher("max_rr", {"method": "PDGD"}, {"method": "FOLtR-ES"}, ("ranker", "clicks")),
-            ),
-        ),
-    ),
-    differences=(*_NOISE, *_PDGD),
 )
 
 _3_4 = Experiment(
     name="thesis-3.4",
     title="FOLtR-ES in nDCG@10 of the lists it shows",
     source="thesis, Section 3.1.3, RQ1.1.4, Figure 3.4",
-    setting=_SETTING,
+    setting=SETTING,
     grid=_privacy,
     seeds=SEEDS,
     figures=(
@@ -390,57 +306,16 @@ _3_4 = Experiment(
             "From informational clicks the linear ranker learns nothing either on MSLR-WEB10K and Yahoo!",
             "Section 3.1.3, Figures 3.4c and d",
             f"nDCG@10 shown in the last rounds minus that in the first: {RANGE} is below 0.02 for each p",
-            only_on(5, _FIVE_GRADES, learns_nothing("shown", 0.02, ("p",), {**_NOISY, "ranker": "linear"})),
+            only_on(5, FIVE_GRADES, learns_nothing("shown", 0.02, ("p",), {**_NOISY, "ranker": "linear"})),
         ),
         Claim(
             "On MSLR-WEB10K and Yahoo! the lists get worse with informational clicks as rounds go by",
             "Section 3.1.3, Figures 3.4c and d",
             f"for each ranker and p the lists shown last are below the best ones before: {LOWER}; {BEST_ELSEWHERE}",
-            only_on(5, _FIVE_GRADES, declines("shown", ("ranker", "p"), _NOISY)),
+            only_on(5, FIVE_GRADES, declines("shown", ("ranker", "p"), _NOISY)),
         ),
     ),
-    differences=_NOISE,
+    differences=NOISE,
 )
 
-_3_5 = Experiment(
-    name="thesis-3.5",
-    title="FOLtR-ES without privacy and PDGD in nDCG@10 on the test set",
-    source="thesis, Section 3.1.3, RQ1.1.4, Figure 3.5",
-    setting=_SETTING + " p = 1. PDGD is updated once for 8,000 interactions, as FOLtR-ES is.",
-    grid=_against_pdgd,
-    seeds=SEEDS,
-    figures=(Figure("offline.png", "offline", _FIGURES_PDGD, title="nDCG@10 on the test set"),),
-    tables=(Table("nDCG@10 on the test set after the last round", "offline", _FIGURES_PDGD),),
-    claims=(
-        Claim(
-            "With informational clicks PDGD is above FOLtR-ES on every data set",
-            "Section 3.1.3, Figure 3.5",
-            "final nDCG@10 for both rankers: " + HIGHER,
-            higher(
-                "offline",
-                {"method": "PDGD"},
-                {"method": "FOLtR-ES"},
-                ("ranker",),
-                {"clicks": "informational"},
-            ),
-        ),
-        Claim(
-            "On MSLR-WEB10K PDGD is above FOLtR-ES with every click model",
-            "Section 3.1.3, Figure 3.5c",
-            "final nDCG@10 for each ranker and click model: " + HIGHER,
-            only_on(
-                5, _FIVE_GRADES, higher("offline", {"method": "PDGD"}, {"method": "FOLtR-ES"}, ("ranker", "clicks"))
-            ),
-        ),
-        Claim(
-            "FOLtR-ES does not learn reliably across click models and rankers",
-            "Section 3.1.3, Figure 3.5",
-            "with at least one ranker and click model its final nDCG@10 is below the best on its own curve: "
-            f"{LOWER[:-1]} divided by their number); {BEST_ELSEWHERE}",
-            declines("offline", ("ranker", "clicks"), {"method": "FOLtR-ES"}, need="any"),
-        ),
-    ),
-    differences=(*_NOISE, *_PDGD),
-)
-
-EXPERIMENTS: tuple[Experiment, ...] = (_3_1, _3_2, _3_3, _3_4, _3_5)
+EXPERIMENTS: tuple[Experiment, ...] = (_3_1, _3_2, _3_4)
