@@ -262,6 +262,16 @@ def among(key: str, values: Sequence[str], check: Check) -> Check:
     return lambda results: check(Results(tuple(one for one in results if one.labels.get(key) in values), results.data))
 
 
+def named(name: str, check: Check) -> Check:
+    """Put a name before what a check found, to tell it from others."""
+
+    def checked(results: Results) -> Verdict:
+        verdict = check(results)
+        return Verdict(verdict.status, f"{name}: {verdict.found}")
+
+    return checked
+
+
 def both(*checks: Check) -> Check:
     """Confirmed if all checks are; not testable if none is false and one cannot be tested."""
 

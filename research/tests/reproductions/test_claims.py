@@ -20,6 +20,7 @@ from foltr_research.reproductions.checks import (
     learns_nothing,
     loses,
     mean_loss_between,
+    named,
     not_above,
     not_testable,
     only_named,
@@ -232,6 +233,7 @@ def test_restrictions_and_both():
     assert check(results(values, n_grades=3)) == Verdict(Status.NOT_TESTABLE, "why")
     made = by_method(a=[0.50, 0.52, 0.51], b=[0.40, 0.41, 0.42], c=[0.9, 0.1, 0.5])
     true, false, silent = higher("offline", A, B), higher("offline", B, A), not_testable("why")
+    assert named("of a", true)(made) == Verdict(Status.CONFIRMED, f"of a: {true(made).found}")
     assert both(true, silent)(made).status is Status.NOT_TESTABLE
     assert both(true, true)(made).status is Status.CONFIRMED
     assert both(silent, false, true)(made).status is Status.NOT_CONFIRMED

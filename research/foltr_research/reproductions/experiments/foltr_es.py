@@ -16,6 +16,7 @@ from foltr_research.reproductions.checks import (
     increasing,
     learns,
     learns_nothing,
+    named,
     not_above,
     only_named,
     only_on,
@@ -229,7 +230,7 @@ _3_2 = Experiment(
                 _THREE_GRADES,
                 both(
                     *(
-                        higher("max_rr", {"clients": more}, {"clients": FEW}, where={"ranker": "linear"})
+                        named(more, higher("max_rr", {"clients": more}, {"clients": FEW}, where={"ranker": "linear"}))
                         for more in (MANY, MOST)
                     )
                 ),
@@ -259,7 +260,10 @@ _3_2 = Experiment(
                 ("MSLR-WEB10K",),
                 both(
                     *(
-                        higher("max_rr", {"clients": FEW}, {"clients": more}, ("ranker", "clicks"), need="most")
+                        named(
+                            more,
+                            higher("max_rr", {"clients": FEW}, {"clients": more}, ("ranker", "clicks"), need="most"),
+                        )
                         for more in (MANY, MOST)
                     )
                 ),

@@ -10,6 +10,7 @@ from foltr_research.reproductions.checks import (
     higher,
     insignificant,
     leads_most,
+    named,
     not_testable,
     only_on,
     similar,
@@ -122,8 +123,11 @@ def _above(metric: str) -> Check:
 
 def _against_every(metric: str, other: str, *, better: bool) -> Check:
     """PDGD is above FPDGD at every ε, or below it."""
-    pairs = [({"method": other}, {**_FPDGD, "ε": epsilon}) for epsilon in EPSILONS]
-    return both(*(higher(metric, *(pair if better else reversed(pair))) for pair in pairs))
+    checks = []
+    for epsilon in EPSILONS:
+        pair = {"method": other}, {**_FPDGD, "ε": epsilon}
+        checks.append(named(f"ε = {epsilon}", higher(metric, *(pair if better else reversed(pair)))))
+    return both(*checks)
 
 
 def _true_epsilons(results: Results) -> str:
@@ -307,7 +311,10 @@ _T_3_1 = Experiment(
                 _THREE_GRADES,
                 both(
                     *(
-                        higher("online", {**_FPDGD, "ε": large}, {**_FPDGD, "ε": small})
+                        named(
+                            f"{large} against {small}",
+                            higher("online", {**_FPDGD, "ε": large}, {**_FPDGD, "ε": small}),
+                        )
                         for large in EPSILONS[2:]
                         for small in EPSILONS[:2]
                     )

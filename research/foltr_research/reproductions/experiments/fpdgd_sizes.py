@@ -8,6 +8,7 @@ from foltr_research.reproductions.checks import (
     higher,
     increasing,
     insignificant,
+    named,
     similar,
     tends_up,
 )
@@ -80,7 +81,10 @@ _3_8 = Experiment(
             "each click model: " + LOWER,
             both(
                 *(
-                    higher("offline", {"noise": noise, "clients": clients}, {"noise": "with DP", "clients": "10"})
+                    named(
+                        f"against {clients} {noise}",
+                        higher("offline", {"noise": noise, "clients": clients}, {"noise": "with DP", "clients": "10"}),
+                    )
                     for noise, clients in (("with DP", "100"), ("with DP", "most"), ("without DP", "10"))
                 )
             ),
