@@ -83,8 +83,8 @@ def test_nothing_significant_wants_seeds_enough_to_see_something():
         ((small, large), Status.NOT_CONFIRMED),
         ((small, noisy), Status.NOT_TESTABLE),
     ):
-        named = dict(zip("ab", cells, strict=True))
-        assert none_significant(named, Difference.above, 0.02).status is status
+        differences = dict(zip("ab", cells, strict=True))
+        assert none_significant(differences, Difference.above, 0.02).status is status
 
 
 def test_higher_confirms_a_clear_lead_only():
@@ -245,5 +245,5 @@ def test_restrictions_and_both():
         ("MQ2007-agg/Fold1", Status.NOT_TESTABLE),
         ("MQ2008", Status.NOT_TESTABLE),
     ):
-        named = Results(made.outcomes, replace(made.data, name=name))
-        assert only_named(("MQ2007", "MSLR-WEB10K"), true)(named).status is status
+        there = Results(made.outcomes, replace(made.data, name=name))
+        assert only_named(("MQ2007", "MSLR-WEB10K"), true)(there).status is status
