@@ -242,7 +242,7 @@ _ONLINE_CLAIMS = (
         higher("online", IID, NON_IID, BY_RANKER),
     ),
     Claim(
-        "They cost 35 to 42 % of it",
+        "Such preferences cost 35 to 42 % of online performance",
         "Table 4.2, by our arithmetic",
         "the mean share lost is between 35 and 42 % for each ranker and click model",
         mean_loss_between("online", IID, NON_IID, _PUBLISHED_LOSS, BY_RANKER),

@@ -58,7 +58,7 @@ SILENT = ("In MaxRR, which FOLtR-ES optimises",)
 # Need numbers that no draw gives: those cases are in `test_claims_both_ways`.
 SPECIAL = (
     "Online performance says nothing here",
-    "They cost 35 to 42 %",
+    "Such preferences cost 35 to 42 %",
     "On MQ2007 a smaller ε tends to cost",
     "Adaptive costs nothing",
     "It sends as much as FPDGD",
