@@ -1,37 +1,31 @@
-"""Claims of papers, and functions that compute a verdict from the results.
+"""Claims of papers, and the rules that make a verdict of differences. `checks` has what compares settings.
 
 Two settings are compared by the differences of runs with the same seed (so the same fold, users and clicks, as far as
-the methods allow). One is above the other if the mean difference is above zero by Student's t test, paired, one-sided,
-at 5 %. With one seed the standard error is unknown and no verdict is possible.
+the methods allow), with the papers' test: Student's t, paired, two-sided. One is above the other if their difference is
+positive and differs from zero at 5 %. Two are similar if the 90 % interval of their difference is within a tolerance,
+which is two one-sided tests at 5 %. With one seed the standard error is unknown and no verdict is possible.
+
+A claim about several cells needs all of them, each at 5 %: chance alone confirms it at most as often as one cell. If a
+claim needs only some, the level is divided by one plus the number of cells that may fail (Bonferroni).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 
-from foltr_research.reproductions.outcomes import METRICS, Labels, Results
+from foltr_research.reproductions.outcomes import Results
 
-# Quantiles of Student's t for a one-sided test at 5 %, for 1 to 30 degrees of freedom. The last is used beyond.
-_T = (
-    *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812),
-    *(1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725),
-    *(1.721, 1.717, 1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699, 1.697),
-)
-
-# The same for a two-sided interval at 95 %.
-_T_OF_INTERVAL = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-
-HIGHER = "the paired difference over seeds is above 0 (Student's t, one-sided, 5 %)"
-LOWER = "the paired difference over seeds is below 0 (Student's t, one-sided, 5 %)"
+LEVEL = 0.05
+HIGHER = "the paired difference over seeds is above 0 (Student's t, two-sided, 5 %)"
+HIGHER_IN_MOST = f"{HIGHER[:-1]} divided by one plus the number of cells that may fail)"
+LOWER = "the paired difference over seeds is below 0 (Student's t, two-sided, 5 %)"
+RANGE = "the 90 % interval of the paired difference"
+SIGNIFICANT = "Student's t, paired, two-sided, 5 % divided by the number of comparisons"
 
 
 class Status(StrEnum):
@@ -51,6 +45,14 @@ class Verdict:
 Check = Callable[[Results], Verdict]
 Need = Literal["all", "most", "any"]
 
+NOTHING = Verdict(Status.NOT_TESTABLE, "no runs to compare")
+ONE_SEED = Verdict(Status.NOT_TESTABLE, "one seed has no standard error; run with more seeds")
+
+
+def decided(held: bool, found: str) -> Verdict:
+    """Return the verdict of a claim that can be tested."""
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, found)
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -60,6 +62,10 @@ class Claim:
     source: str
     criterion: str
     check: Check
+
+    def judge(self, results: Results) -> Verdict:
+        """Return the verdict. One seed gives none with any check."""
+        return ONE_SEED if len({one.seed for one in results}) == 1 else self.check(results)
 
 
 @dataclass(frozen=True)
@@ -71,24 +77,39 @@ class Difference:
     n: int
 
     @property
-    def above(self) -> bool:
-        return self.mean > self._margin
+    def p(self) -> float:
+        """Return the probability of a mean at least as far from 0, if there is no difference; NaN for one seed."""
+        if self.n < 2:
+            return float("nan")
+        if self.standard_error == 0.0:
+            return float(self.mean == 0.0)
+        return 2.0 * float(stdtr(self.n - 1, -abs(self.mean) / self.standard_error))
 
-    @property
-    def below(self) -> bool:
-        return self.mean < -self._margin
+    def above(self, level: float = LEVEL) -> bool:
+        return self.mean > 0.0 and self.p <= level
 
-    @property
-    def half_width(self) -> float:
-        """Return the half-width of the mean's 95 % interval, by Student's t; NaN for one seed."""
-        return _T_OF_INTERVAL[min(self.n - 1, len(_T_OF_INTERVAL)) - 1] * self.standard_error
+    def below(self, level: float = LEVEL) -> bool:
+        return self.mean < 0.0 and self.p <= level
+
+    def at_most(self, bound: float, level: float = LEVEL) -> bool:
+        """Return whether the mean is at most the bound beyond chance: a one-sided test."""
+        return self.mean + self.margin(2.0 * level) <= bound
+
+    def at_least(self, bound: float, level: float = LEVEL) -> bool:
+        return self.mean - self.margin(2.0 * level) >= bound
+
+    def within(self, tolerance: float, level: float = LEVEL) -> bool:
+        return self.at_most(tolerance, level) and self.at_least(-tolerance, level)
+
+    def margin(self, level: float = LEVEL) -> float:
+        """Return the half-width of the mean's interval, at 5 % that of 95 %; NaN for one seed."""
+        return float(stdtrit(self.n - 1, 1.0 - level / 2.0)) * self.standard_error if self.n > 1 else float("nan")
 
     def __str__(self) -> str:
         return f"{self.mean:+.3f} ± {self.standard_error:.3f}"
 
-    @property
-    def _margin(self) -> float:
-        return _T[min(self.n - 1, len(_T)) - 1] * self.standard_error if self.n > 1 else float("inf")
+
+Differences = Mapping[str, Difference]
 
 
 def difference_of(values: NDArray[np.float64]) -> Difference:
@@ -100,241 +121,62 @@ def difference_of(values: NDArray[np.float64]) -> Difference:
 
 def difference(first: Results, second: Results, metric: str) -> Difference:
     """Return first minus second, over the seeds that both have."""
-    one, two = first.by_seed(metric), second.by_seed(metric)
-    return difference_of(np.array([one[seed] - two[seed] for seed in sorted(one.keys() & two.keys())], np.float64))
+    return minus(first.by_seed(metric), second.by_seed(metric))
 
 
-def higher(
-    metric: str,
-    better: Labels,
-    worse: Labels,
-    by: Sequence[str] = ("clicks",),
-    where: Labels | None = None,
+def minus(first: Mapping[int, float], second: Mapping[int, float]) -> Difference:
+    """Summarise the differences of two values by seed."""
+    return difference_of(np.array([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]))
+
+
+def judged(
+    differences: Differences,
+    holds: Callable[[Difference, float], bool],
     need: Need = "all",
-) -> Check:
-    """Check that ``better`` is above ``worse`` in all, most (more than half) or any of the combinations of ``by``.
+    failed: Collection[str] = (),
+) -> Verdict:
+    """Make a verdict from the differences by cell.
 
     Args:
-        by: label keys that both sides share, e.g. click model and ε.
-        where: labels of the compared runs.
+        holds: whether a difference satisfies the claim at this level.
+        need: of the cells: all, most (more than half) or any.
+        failed: cells that fail for another reason.
     """
-
-    def check(results: Results) -> Verdict:
-        chosen = results.select(where or {})
-        differences = {
-            place: difference(chosen.select({**labels, **better}), chosen.select({**labels, **worse}), metric)
-            for place, labels in _places(chosen.select(better), by)
-        }
-        return _verdict(differences, need=need, held={place: found.above for place, found in differences.items()})
-
-    return check
-
-
-def similar(
-    metric: str, key: str, tolerance: float, by: Sequence[str] = ("clicks",), where: Labels | None = None
-) -> Check:
-    """Check that the means of all values of the label ``key`` are within ``tolerance`` of each other, everywhere."""
-
-    def check(results: Results) -> Verdict:
-        chosen = results.select(where or {})
-        spreads = {}
-        for place, labels in _places(chosen, by):
-            there = chosen.select(labels)
-            means = [there.select({key: value}).mean(metric) for value in there.labels(key)]
-            spreads[place] = max(means) - min(means) if len(means) > 1 else float("nan")
-        if not spreads or all(np.isnan(list(spreads.values()))):
-            return Verdict(Status.NOT_TESTABLE, "no runs to compare")
-        held = all(spread <= tolerance for spread in spreads.values())
-        found = "largest difference of means: " + _listed({place: f"{spread:.3f}" for place, spread in spreads.items()})
-        return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, found)
-
-    return check
-
-
-def not_above(
-    metric: str,
-    first: Labels,
-    second: Labels,
-    margin: float,
-    by: Sequence[str] = ("clicks",),
-    where: Labels | None = None,
-) -> Check:
-    """Check that the mean of ``first`` is nowhere above that of ``second`` by more than ``margin``."""
-
-    def check(results: Results) -> Verdict:
-        chosen = results.select(where or {})
-        differences = {
-            place: difference(chosen.select({**labels, **first}), chosen.select({**labels, **second}), metric)
-            for place, labels in _places(chosen.select(first), by)
-        }
-        return _verdict(
-            differences, need="all", held={place: found.mean <= margin for place, found in differences.items()}
-        )
-
-    return check
-
-
-def increasing(
-    metric: str,
-    key: str,
-    values: Sequence[str] = (),
-    by: Sequence[str] = ("clicks",),
-    where: Labels | None = None,
-    need: Need = "all",
-) -> Check:
-    """Check that along ``values`` (default: the grid's) the last is above the first and no step goes down."""
-
-    def check(results: Results) -> Verdict:
-        chosen = results.select(where or {})
-        order = list(values or chosen.labels(key))
-        rises, falls = {}, []
-        for place, labels in _places(chosen, by):
-            steps = [chosen.select({**labels, key: value}) for value in order]
-            rises[place] = difference(steps[-1], steps[0], metric)
-            if any(difference(after, before, metric).below for before, after in pairwise(steps)):
-                falls.append(place)
-        verdict = _verdict(
-            rises, need=need, held={place: rise.above and place not in falls for place, rise in rises.items()}
-        )
-        if not falls or verdict.status is Status.NOT_TESTABLE:
-            return verdict
-        return Verdict(verdict.status, f"{verdict.found}; a step goes down: {', '.join(falls)}")
-
-    return check
-
-
-def learns(
-    metric: str,
-    by: Sequence[str] = ("clicks",),
-    where: Labels | None = None,
-    at_least: float = 0.0,
-    need: Need = "all",
-) -> Check:
-    """Check that the curve ends above its start by more than ``at_least``."""
-
-    def check(results: Results) -> Verdict:
-        rises = {place: _rise(there, metric) for place, there in _each(results, by, where)}
-        return _verdict(
-            rises,
-            need=need,
-            held={
-                place: Difference(found.mean - at_least, found.standard_error, found.n).above
-                for place, found in rises.items()
-            },
-        )
-
-    return check
-
-
-def learns_nothing(metric: str, margin: float, by: Sequence[str] = ("clicks",), where: Labels | None = None) -> Check:
-    """Check that no mean curve ends above its start by more than ``margin``."""
-
-    def check(results: Results) -> Verdict:
-        rises = {place: _rise(there, metric) for place, there in _each(results, by, where)}
-        return _verdict(rises, need="all", held={place: found.mean <= margin for place, found in rises.items()})
-
-    return check
-
-
-def declines(
-    metric: str,
-    by: Sequence[str] = ("clicks",),
-    where: Labels | None = None,
-    need: Need = "all",
-) -> Check:
-    """Check that the mean curve ends below its best value by more than chance: a paired test between both rounds."""
-
-    def check(results: Results) -> Verdict:
-        drops = {}
-        for place, there in _each(results, by, where):
-            best = int(there.curve(metric).mean.argmax())
-            curves = [METRICS[metric].curve(one.result)[:, 1] for one in there]
-            drops[place] = difference_of(np.array([curve[-1] - curve[best] for curve in curves], np.float64))
-        return _verdict(drops, need=need, held={place: found.below for place, found in drops.items()})
-
-    return check
-
-
-def relative_loss(
-    metric: str, ideal: Labels, actual: Labels, at_least: float, by: Sequence[str] = ("clicks",)
-) -> Check:
-    """Check that ``actual`` is below ``ideal`` by at least this share of it (in the means), everywhere."""
-
-    def check(results: Results) -> Verdict:
-        losses = {
-            place: 1.0
-            - results.select({**labels, **actual}).mean(metric) / results.select({**labels, **ideal}).mean(metric)
-            for place, labels in _places(results.select(ideal), by)
-        }
-        if not losses or np.isnan(list(losses.values())).any():
-            return Verdict(Status.NOT_TESTABLE, "no runs to compare")
-        held = all(loss >= at_least for loss in losses.values())
-        return Verdict(
-            Status.CONFIRMED if held else Status.NOT_CONFIRMED,
-            "loss: " + _listed({place: f"{loss:.0%}" for place, loss in losses.items()}),
-        )
-
-    return check
-
-
-def not_testable(reason: str) -> Check:
-    """A claim that cannot be tested with the data or the scale."""
-    return lambda _: Verdict(Status.NOT_TESTABLE, reason)
-
-
-def only_on(n_grades: int, reason: str, check: Check) -> Check:
-    """Restrict a check to one kind of data (3 grades: MQ2007/2008; 5 grades: MSLR-WEB10K and Yahoo!)."""
-
-    def checked(results: Results) -> Verdict:
-        return check(results) if results.data.n_grades == n_grades else Verdict(Status.NOT_TESTABLE, reason)
-
-    return checked
-
-
-def both(*checks: Check) -> Check:
-    """Confirmed if all checks are; not testable if none is."""
-
-    def checked(results: Results) -> Verdict:
-        verdicts = [check(results) for check in checks]
-        testable = [verdict for verdict in verdicts if verdict.status is not Status.NOT_TESTABLE]
-        if not testable:
-            return verdicts[0]
-        held = all(verdict.status is Status.CONFIRMED for verdict in testable)
-        return Verdict(
-            Status.CONFIRMED if held else Status.NOT_CONFIRMED, "; ".join(verdict.found for verdict in verdicts)
-        )
-
-    return checked
-
-
-def _rise(results: Results, metric: str) -> Difference:
-    curves = [METRICS[metric].curve(one.result)[:, 1] for one in results]
-    return difference_of(np.array([curve[-1] - curve[0] for curve in curves], np.float64))
-
-
-def _places(results: Results, by: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-    """Return the occurring combinations of ``by``, each with a name. One without a name if ``by`` is empty."""
-    return [(", ".join(labels.values()), labels) for labels in results.combinations(by)]
-
-
-def _each(results: Results, by: Sequence[str], where: Labels | None) -> list[tuple[str, Results]]:
-    chosen = results.select(where or {})
-    return [(place, chosen.select(labels)) for place, labels in _places(chosen, by)]
-
-
-def _verdict(differences: dict[str, Difference], held: dict[str, bool], need: Need) -> Verdict:
-    """Make a verdict from the differences by place, and the places that satisfy the claim."""
-    if not differences or any(found.n == 0 for found in differences.values()):
-        return Verdict(Status.NOT_TESTABLE, "no runs to compare")
-    if any(found.n == 1 for found in differences.values()):
-        return Verdict(Status.NOT_TESTABLE, "one seed has no standard error; run with more seeds")
-    n_held = sum(held.values())
+    if (untestable := _untestable(differences)) is not None:
+        return untestable
     enough = {"all": len(differences), "most": len(differences) // 2 + 1, "any": 1}[need]
-    found = _listed({place: str(value) for place, value in differences.items()})
+    level = LEVEL / (1 + len(differences) - enough)
+    n_held = sum(holds(found, level) and place not in failed for place, found in differences.items())
+    numbers = listed(differences)
     if len(differences) > 1:
-        found = f"{n_held} of {len(differences)}: {found}"
-    return Verdict(Status.CONFIRMED if n_held >= enough else Status.NOT_CONFIRMED, found)
+        numbers = f"{n_held} of {len(differences)}: {numbers}"
+    return decided(n_held >= enough, numbers)
 
 
-def _listed(values: dict[str, str]) -> str:
-    return "; ".join(f"{place} {value}" if place else value for place, value in values.items())
+def none_significant(differences: Differences, differs: Callable[[Difference, float], bool], visible: float) -> Verdict:
+    """Make the verdict of a claim that nothing differs significantly.
+
+    The level is divided by the number of differences, as in the papers. Few seeds make nothing significant, so the
+    claim is not testable unless a difference of ``visible`` would be significant everywhere.
+    """
+    if (untestable := _untestable(differences)) is not None:
+        return untestable
+    level = LEVEL / len(differences)
+    significant = {place: found for place, found in differences.items() if differs(found, level)}
+    if significant:
+        return decided(False, f"significant at {len(significant)} of {len(differences)}: {listed(significant)}")
+    coarsest = max(found.margin(level) for found in differences.values())
+    numbers = f"none of {len(differences)} differences is significant; one of {coarsest:.3f} would be everywhere"
+    if coarsest > visible:
+        return Verdict(Status.NOT_TESTABLE, f"{numbers}, but not one of {visible:g}: more seeds are needed")
+    return decided(True, numbers)
+
+
+def listed(differences: Differences) -> str:
+    return "; ".join(f"{place} {value}" if place else str(value) for place, value in differences.items())
+
+
+def _untestable(differences: Differences) -> Verdict | None:
+    if not differences or any(found.n == 0 or np.isnan(found.mean) for found in differences.values()):
+        return NOTHING
+    return ONE_SEED if any(found.n == 1 for found in differences.values()) else None

@@ -6,7 +6,9 @@ from foltr_research.reproductions.experiments import (
     all_methods,
     fedips,
     foltr_es,
+    foltr_es_pdgd,
     fpdgd,
+    fpdgd_sizes,
     noniid,
     noniid_labels,
     remedy,
@@ -30,7 +32,9 @@ from foltr_research.reproductions.robustness import (
 
 _MODULES = (
     foltr_es,
+    foltr_es_pdgd,
     fpdgd,
+    fpdgd_sizes,
     noniid,
     noniid_labels,
     remedy,

@@ -11,15 +11,14 @@ from importlib.metadata import PackageNotFoundError, version
 from math import isnan
 from pathlib import Path
 
-import numpy as np
-
-from foltr_research.reproductions.claims import Claim, Status, Verdict
+from foltr_research.reproductions.claims import Claim, Status, Verdict, difference
 from foltr_research.reproductions.experiment import Experiment, Table
 from foltr_research.reproductions.figures import draw
 from foltr_research.reproductions.outcomes import METRICS, Labels, Outcome, Results
-from foltr_research.reproductions.significance import LEGEND, bonferroni, marker, paired_t_test
 from foltr_research.reproductions.sizes import Size
 
+# Of a cell that is higher than its baseline, and lower.
+_MARKS = (((" ▲", " ▼"), 0.01), ((" △", " ▽"), 0.05))
 _VERSIONS = ("numpy", "numba", "matplotlib")
 
 
@@ -32,7 +31,7 @@ def write_report(
         UnavailableError: matplotlib is not installed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    verdicts = tuple((claim, claim.check(results)) for claim in experiment.claims)
+    verdicts = tuple((claim, claim.judge(results)) for claim in experiment.claims)
     for figure in experiment.figures:
         draw(figure, results, folder / figure.file)
     _write_csv(_runs(results), folder / "runs.csv")
@@ -45,18 +44,31 @@ def write_report(
 
 
 def table_markdown(table: Table, results: Results) -> str:
-    """Return a table with cells of mean ± standard deviation, and a marker if a table has a baseline."""
+    """Return a table with cells of mean ± standard deviation, and marks of those that differ from its baseline."""
     chosen = results.select(table.where)
     columns = chosen.combinations(table.columns)
-    names = _rows(table, chosen)
-    places = [{**labels, **column} for labels in names for column in columns]
-    cells = iter([_cell(_exactly(chosen, place, table), table) for place in places])
-    marks = iter(_markers(table, chosen, places))
-    rows = [
-        [*(labels.get(key, "-") for key in table.rows), *(f"{next(cells)} {next(marks)}".strip() for _ in columns)]
-        for labels in names
+    rows, names = _rows(table, chosen), [", ".join(labels.values()) for labels in columns]
+    places = [(labels, {**labels, **column}) for labels in rows for column in columns]
+    cells = [_exactly(chosen.select(place), labels, table) for labels, place in places]
+    marks = _marks(table, [_against(table, chosen, labels, place) for labels, place in places], cells)
+    written = [f"{_cell(cell, table)}{mark}" for cell, mark in zip(cells, marks, strict=True)]
+    width = len(columns)
+    lines = [
+        [*(labels.get(key, "-") for key in table.rows), *written[i * width : (i + 1) * width]]
+        for i, labels in enumerate(rows)
     ]
-    return markdown([*table.rows, *(", ".join(labels.values()) for labels in columns)], rows, len(table.rows))
+    return markdown([*table.rows, *names], lines, len(table.rows))
+
+
+def table_caption(table: Table) -> str:
+    """Return what the cells and marks of a table mean."""
+    meaning = "Mean ± standard deviation over seeds."
+    if table.against is None:
+        return meaning
+    return (
+        f"{meaning} Against {', '.join(table.against.values())}: △ higher, ▽ lower at 5 %, ▲ and ▼ at 1 % (Student's "
+        "t, paired, two-sided, Bonferroni over the table)."
+    )
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], n_names: int) -> str:
@@ -118,7 +130,7 @@ def _report(
     if experiment.figures:
         lines += ["Lines are means over seeds, bands one standard deviation.", ""]
     for table in experiment.tables:
-        lines += [f"## {table.title}", "", _caption(table), "", table_markdown(table, results)]
+        lines += [f"## {table.title}", "", table_caption(table), "", table_markdown(table, results)]
     for section in experiment.sections:
         lines += [f"## {section.title}", "", section.text(results)]
     if experiment.published:
@@ -151,17 +163,6 @@ def _setting_here(results: Results, size: Size) -> list[str]:
     ]
 
 
-def _caption(table: Table) -> str:
-    caption = "Mean ± standard deviation over seeds."
-    if table.baseline is None:
-        return caption
-    names = ", ".join(table.baseline.values())
-    return (
-        f"{caption} {LEGEND}: above and below {names}, by a two-sided t test, paired by seed, with Bonferroni's "
-        "correction for the comparisons in this table."
-    )
-
-
 def _values(numbers: Sequence[int]) -> str:
     found = sorted(set(numbers))
     return "/".join(map(str, found)) if len(found) < 7 else f"{found[0]} to {found[-1]}"
@@ -174,22 +175,26 @@ def _rows(table: Table, results: Results) -> list[dict[str, str]]:
 
 
 def _exactly(results: Results, labels: Labels, table: Table) -> Results:
-    """Return the runs with these labels. Exclude those that have more of the row's labels than the row."""
-    there, absent = results.select(labels), [key for key in table.rows if key not in labels]
-    return Results(tuple(one for one in there if not any(key in one.labels for key in absent)), results.data)
+    """Exclude runs that have more of the row's labels than the row."""
+    absent = [key for key in table.rows if key not in labels]
+    return Results(tuple(one for one in results if not any(key in one.labels for key in absent)), results.data)
 
 
-def _markers(table: Table, results: Results, places: Sequence[Labels]) -> list[str]:
-    """Return the marker of each cell: its runs against those of the baseline, corrected for all such cells."""
-    pairs = []
-    for place in places:
-        base = {**place, **(table.baseline or {})}
-        own, other = (_exactly(results, at, table).by_seed(table.metric) for at in (place, base))
-        seeds = sorted(own.keys() & other.keys()) if base != place else []
-        pairs.append((np.array([own[seed] for seed in seeds]), np.array([other[seed] for seed in seeds])))
-    n_compared = sum(len(own) > 1 for own, _ in pairs)
+def _against(table: Table, results: Results, labels: Labels, place: Labels) -> Results:
+    """Return the baseline's runs beside a cell; none for the baseline itself."""
+    if table.against is None or table.against.items() <= place.items():
+        return Results((), results.data)
+    return _exactly(results.select({**place, **table.against}), labels, table)
+
+
+def _marks(table: Table, baselines: Sequence[Results], cells: Sequence[Results]) -> list[str]:
+    """Return the papers' mark of each cell: paired t test, two-sided, Bonferroni over the table."""
+    pairs = zip(cells, baselines, strict=True)
+    found = [difference(cell, baseline, table.metric) for cell, baseline in pairs]
+    compared = sum(one.n > 1 for one in found)
     return [
-        marker(float((own - other).sum()), bonferroni(paired_t_test(own, other), n_compared)) for own, other in pairs
+        next((marks[one.mean < 0.0] for marks, level in _MARKS if one.n > 1 and one.p * compared <= level), "")
+        for one in found
     ]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from foltr.core.errors import SettingsError
-from foltr_research.reproductions.claims import not_testable
+from foltr_research.reproductions.checks import not_testable
 from foltr_research.reproductions.experiment import SCALES, Experiment, Scale, Variant
 
 _MOST_SEEDS = 1000

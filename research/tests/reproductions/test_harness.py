@@ -4,7 +4,8 @@ import pytest
 from made_results import profile
 
 from foltr.core.errors import DataError, FoltrError, SettingsError
-from foltr_research.reproductions.claims import Claim, Status, higher
+from foltr_research.reproductions.checks import higher
+from foltr_research.reproductions.claims import Claim, Status
 from foltr_research.reproductions.experiment import Experiment, Table, Variant
 from foltr_research.reproductions.figures import Figure
 from foltr_research.reproductions.harness import check_data, plan, profile_data, reproduce
@@ -166,7 +167,7 @@ def test_chosen_seeds_rounds_and_clients_are_run(tmp_path):
 
 def test_a_size_that_cannot_answer_has_no_verdict(tmp_path):
     """Fewer rounds than at quick scale, or settings that become the same; runs of an experiment's own have no size."""
-    done = reproduce(TINY, "synthetic", tmp_path, Size(seeds=1, rounds=2))
+    done = reproduce(TINY, "synthetic", tmp_path, Size(seeds=2, rounds=2))
     assert [one.found for _, one in done.verdicts] == ["--rounds 2 is less than at quick scale"]
 
     def by_clients(_scale, _data):
@@ -174,7 +175,7 @@ def test_a_size_that_cannot_answer_has_no_verdict(tmp_path):
         return [Variant({"method": str(n), "clicks": "perfect"}, of.changed(clients=n)) for n in (2, 4)]
 
     same = Experiment("same", "t", "s", "x", by_clients, TINY.seeds, claims=TINY.claims)
-    done = reproduce(same, "synthetic", tmp_path, Size(seeds=1, clients=5))
+    done = reproduce(same, "synthetic", tmp_path, Size(seeds=2, clients=5))
     assert "some of the settings that it compares are the same" in done.verdicts[0][1].found
     with pytest.raises(SettingsError, match="only a scale and a number of seeds"):
         Size(rounds=9).of(Experiment("own", "t", "s", "x", grid, TINY.seeds, more=lambda *_: []))

@@ -67,7 +67,7 @@ def edited(tmp_path):
     return changed
 
 
-FPDGD = "foltr_research/reproductions/experiments/fpdgd.py"
+FPDGD = "foltr_research/reproductions/experiments/fpdgd_sizes.py"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ FPDGD = "foltr_research/reproductions/experiments/fpdgd.py"
         (FPDGD, '"FPDGD by the number of clients, with and without noise"', '"FPDGD by clients"', []),
         (FPDGD, 'increasing("offline-mean"', 'increasing("offline"', [FPDGD]),
         (FPDGD, '_BATCHES = ("2", "4", "8")', '_BATCHES = ("2", "4", "16")', [FPDGD]),
-        ("foltr_research/reproductions/claims.py", "mean > self._margin", "mean >= self._margin", None),
+        ("foltr_research/reproductions/claims.py", "return self.mean > 0.0 and", "return self.mean >= 0.0 and", None),
     ],
 )  # fmt: skip
 def test_a_report_depends_on_its_own_code(edited, file, old, new, modules):

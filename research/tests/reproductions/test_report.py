@@ -9,10 +9,11 @@ import pytest
 from made_results import by_method, results
 
 from foltr.core.errors import SettingsError, UnavailableError
-from foltr_research.reproductions.claims import Claim, Status, higher, not_testable
+from foltr_research.reproductions.checks import higher, not_testable
+from foltr_research.reproductions.claims import Claim, Status
 from foltr_research.reproductions.experiment import Experiment, Section, Table
 from foltr_research.reproductions.figures import Figure, draw, require_matplotlib
-from foltr_research.reproductions.report import table_markdown, write_report
+from foltr_research.reproductions.report import table_caption, table_markdown, write_report
 from foltr_research.reproductions.sizes import Size
 
 pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
@@ -70,26 +71,20 @@ def test_table_cells_are_mean_and_deviation(made):
     assert lines[2:] == ["| a | 1 | 0.400 ± 0.000 |", "| a | - | 0.600 ± 0.000 |"]
 
 
-def test_cells_are_marked_against_a_baseline_of_the_same_place(tmp_path):
-    """With p corrected for the comparisons of the table; the baseline itself, and cells without one, have no marker."""
-    finals = {
-        ("a", "perfect"): [0.50, 0.51, 0.52, 0.50],
-        ("a", "poison"): [0.41, 0.38, 0.43, 0.40],
-        ("b", "perfect"): [0.40, 0.41, 0.42, 0.41],
-        ("b", "poison"): [0.40, 0.40, 0.40, 0.40],
-        ("c", "perfect"): [0.37, 0.36, 0.39, 0.35],
-    }
-    made = results({(("method", name), ("clicks", clicks)): values for (name, clicks), values in finals.items()})
-    table = Table("T", "offline", ("method",), baseline=B)
-    lines = table_markdown(table, made).splitlines()
-    assert lines[2:] == [
-        "| a | 0.508 ± 0.010 ▲ | 0.405 ± 0.021 |",
-        "| b | 0.410 ± 0.008 | 0.400 ± 0.000 |",
-        "| c | 0.368 ± 0.017 ▽ | - |",
-    ]
-    write_report(replace(EXPERIMENT, tables=(table,)), made, tmp_path, Size(seeds=(1, 2, 3, 4)))
-    text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "above and below b, by a two-sided t test, paired by seed, with Bonferroni's correction" in text
+def test_cells_that_differ_from_the_baseline_are_marked():
+    """Two comparisons, so 5 % each are 2.5 %: of three seeds p = 0.015 is marked, 0.04 is not, and 0.0003 doubly."""
+    seeds, base = (-0.001, 0.0, 0.001), {(("method", "b"), ("clicks", "perfect")): [0.4, 0.4, 0.4]}
+    for lead, mark in ((0.0028, ""), (0.0047, " △"), (-0.0047, " ▽"), (0.04, " ▲"), (-0.04, " ▼")):
+        cells = {
+            (("method", name), ("clicks", "perfect")): [0.4 + by + one for one in seeds]
+            for name, by in (("a", lead), ("c", 0.0))
+        }
+        table = Table("T", "offline", ("method",), against=B)
+        rows = table_markdown(table, results({**cells, **base})).splitlines()[2:]
+        assert [row.removesuffix(" |").endswith("0.001" + mark) for row in rows[:1]] == [True], lead
+        assert not any(sign in row for row in rows[1:] for sign in "△▽▲▼")
+    assert "Against b: △ higher" in table_caption(table)
+    assert table_caption(EXPERIMENT.tables[0]) == "Mean ± standard deviation over seeds."
 
 
 def test_metrics_that_runs_measured_have_columns_and_curves(made, tmp_path):

@@ -8,10 +8,24 @@ If preferences are *inconsistent*, no method can help. That is so in the thesis,
 each query: then one query says nothing about the client's next.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from foltr_research.reproductions.claims import HIGHER, Claim, Status, Verdict, difference, higher, not_above
+from foltr_research.reproductions.checks import among, both, higher, not_above, similar
+from foltr_research.reproductions.claims import (
+    HIGHER,
+    HIGHER_IN_MOST,
+    NOTHING,
+    RANGE,
+    Check,
+    Claim,
+    Difference,
+    Status,
+    Verdict,
+    decided,
+    difference,
+    judged,
+)
 from foltr_research.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
 from foltr_research.reproductions.experiments.remedy_late import INTERACTIONS, MOMENTS, PERSONAL, late_devices
 from foltr_research.reproductions.figures import Figure
@@ -63,9 +77,6 @@ def _grid(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
     ]
 
 
-_NOTHING = Verdict(Status.NOT_TESTABLE, "no runs to compare")
-
-
 def _more(scale: Scale, data: DataProfile, n_seeds: int) -> list[Outcome]:
     clients, rounds = _SIZE[scale]
     base = SimulationConfig(data=data.data, clients=clients, rounds=rounds)
@@ -73,34 +84,32 @@ def _more(scale: Scale, data: DataProfile, n_seeds: int) -> list[Outcome]:
     return late_devices(base, {name: POPULATIONS[name] for name in populations}, n_seeds)
 
 
-def _where_different(better: str, worse: Sequence[str], metric: str = "offline") -> Callable[[Results], Verdict]:
+def _where_different(better: str, worse: Sequence[str], metric: str = "offline") -> Check:
     """``better`` is above all of ``worse``, for both agreements and each click model."""
 
     def check(results: Results) -> Verdict:
-        if not results.labels("population"):
-            return _NOTHING
-        held, numbers = True, []
+        verdicts, numbers = [], []
         for other in worse:
-            leads = {}
-            for population in DIFFERENT:
-                for clicks in CLICKS:
-                    there = results.select({"population": population, "clicks": clicks})
-                    leads[f"{population}, {clicks}"] = difference(
-                        there.select({"method": better}), there.select({"method": other}), metric
-                    )
-            if min(lead.n for lead in leads.values()) < 2:
-                return Verdict(Status.NOT_TESTABLE, "fewer than two seeds have no standard error; run with more seeds")
-            n_above = sum(lead.above for lead in leads.values())
-            held = held and n_above == len(leads)
-            low = min(leads, key=lambda place: leads[place].mean)
-            high = max(leads, key=lambda place: leads[place].mean)
+            leads = {
+                f"{population}, {clicks}": difference(
+                    there.select({"method": better}), there.select({"method": other}), metric
+                )
+                for population in DIFFERENT
+                for clicks in CLICKS
+                for there in (results.select({"population": population, "clicks": clicks}),)
+            }
+            verdicts.append(judged(leads, Difference.above))
+            if verdicts[-1].status is Status.NOT_TESTABLE:
+                return verdicts[-1]
+            n_above = sum(lead.above() for lead in leads.values())
+            low, high = (choose(leads, key=lambda place: leads[place].mean) for choose in (min, max))
             numbers.append(f"{other}: {n_above} of {len(leads)}, from {leads[low]} ({low}) to {leads[high]} ({high})")
-        return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, "; ".join(numbers))
+        return decided(all(one.status is Status.CONFIRMED for one in verdicts), "; ".join(numbers))
 
     return check
 
 
-def _late(when: str, better: str, worse: str) -> Callable[[Results], Verdict]:
+def _late(when: str, better: str, worse: str) -> Check:
     return higher(
         "offline",
         {"method": better},
@@ -111,48 +120,37 @@ def _late(when: str, better: str, worse: str) -> Callable[[Results], Verdict]:
     )
 
 
-def _becomes_personal(results: Results) -> Verdict:
-    if not results.labels("preferences"):
-        return _NOTHING
-    leads = {}
-    for name in DIFFERENT:
-        for clicks in CLICKS[:2]:
-            at_the_end = {"shown": f"late, after {MOMENTS[-1]} lists", "preferences": name, "clicks": clicks}
-            there = results.select(at_the_end)
-            leads[f"{name}, {clicks}"] = difference(
-                there.select({"method": "personal"}), there.select({"method": "FPDGD"}), "offline"
-            )
-    if min(lead.n for lead in leads.values()) < 2:
-        return Verdict(Status.NOT_TESTABLE, "fewer than two seeds have no standard error; run with more seeds")
-    held = all(lead.above for lead in leads.values())
-    numbers = "; ".join(f"{place} {lead}" for place, lead in leads.items())
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
-
-
-def _gaps(results: Results, population: str, metric: str) -> dict[str, float]:
-    """Personal minus FPDGD, by click model."""
-    gaps = {}
-    for clicks in CLICKS:
-        there = results.select({"population": population, "clicks": clicks})
-        one, other = (there.select({"method": method}).mean(metric) for method in ("personal", "FPDGD"))
-        gaps[clicks] = one - other
-    return gaps
-
-
-def _free_of_charge(results: Results, population: str) -> Verdict:
-    if not results.labels("population"):
-        return _NOTHING
-    last, whole = (_gaps(results, population, metric) for metric in ("offline", "offline-mean"))
-    held = min(*last.values(), *whole.values()) >= -TOLERANCE
-    numbers = "; ".join(
-        f"{clicks} {last[clicks]:+.3f} at the end, {whole[clicks]:+.3f} over the curve" for clicks in CLICKS
+_BECOMES_PERSONAL = among(
+    "preferences",
+    DIFFERENT,
+    among(
+        "clicks",
+        CLICKS[:2],
+        higher(
+            "offline",
+            {"method": "personal"},
+            {"method": "FPDGD"},
+            ("preferences", "clicks"),
+            {"shown": f"late, after {MOMENTS[-1]} lists"},
+        ),
+    ),
+)
+_FREE_OF_CHARGE = both(
+    *(
+        not_above(metric, {"method": "FPDGD"}, {"method": "personal"}, TOLERANCE, where={"population": "no difference"})
+        for metric in ("offline", "offline-mean")
     )
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
+)
+_NO_HELP = among(
+    "method",
+    ("personal", "FPDGD"),
+    similar("offline", "method", TOLERANCE, where={**EVERYBODY, "population": "inconsistent"}),
+)
 
 
 def _as_large(results: Results) -> Verdict:
     if not results:
-        return _NOTHING
+        return NOTHING
     sizes = {
         method: {tuple(one.result["bytes"].values()) for one in results.select({**EVERYBODY, "method": method})}
         for method in METHODS
@@ -163,18 +161,7 @@ def _as_large(results: Results) -> Verdict:
         for up, down in sorted(found)
     )
     held = sizes["personal"] == sizes["FPDGD"]
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
-
-
-def _no_help(results: Results) -> Verdict:
-    if not results.labels("population"):
-        return _NOTHING
-    gaps = _gaps(results, "inconsistent", "offline")
-    held = max(map(abs, gaps.values())) <= TOLERANCE
-    return Verdict(
-        Status.CONFIRMED if held else Status.NOT_CONFIRMED,
-        "; ".join(f"{clicks} {gap:+.3f}" for clicks, gap in gaps.items()),
-    )
+    return decided(held, numbers)
 
 
 _OURS = "ours"
@@ -245,14 +232,14 @@ _REMEDY = Experiment(
         Claim(
             "Clients with one list in a round gain from the others",
             _OURS,
-            "nDCG@10 on held-out queries above `local`, for most preferences and click models: " + HIGHER,
+            "nDCG@10 on held-out queries above `local`, for most preferences and click models: " + HIGHER_IN_MOST,
             _late("one list a round", "personal", "local"),
         ),
         Claim(
             "A new device starts with what the others know",
             _OURS,
             "nDCG@10 on held-out queries after 10 lists above `local`, for most preferences and click models: "
-            + HIGHER,
+            + HIGHER_IN_MOST,
             _late("late, after 10 lists", "personal", "local"),
         ),
         Claim(
@@ -260,7 +247,7 @@ _REMEDY = Experiment(
             _OURS,
             "nDCG@10 on held-out queries after 100 lists above FPDGD, where preferences differ and clicks are "
             "perfect or navigational: " + HIGHER,
-            _becomes_personal,
+            _BECOMES_PERSONAL,
         ),
         Claim(
             "It sends as much as FPDGD",
@@ -271,15 +258,15 @@ _REMEDY = Experiment(
         Claim(
             "If clients do not differ, it costs hardly anything",
             _OURS,
-            f"FPDGD's final nDCG@10 and the mean of its curve are above by at most {TOLERANCE} for each click model "
-            "(means), merged labels",
-            lambda results: _free_of_charge(results, "no difference"),
+            f"final nDCG@10 and the mean of the curve, FPDGD minus it: {RANGE} is below {TOLERANCE} for each click "
+            "model, merged labels",
+            _FREE_OF_CHARGE,
         ),
         Claim(
             "If preferences are inconsistent, it helps nobody and costs hardly anything",
             _OURS,
-            f"final nDCG@10 of the two differs by at most {TOLERANCE} for each click model (means)",
-            _no_help,
+            f"final nDCG@10 of it and FPDGD: {RANGE} is within {TOLERANCE} for each click model",
+            _NO_HELP,
         ),
     ),
     differences=(
@@ -327,7 +314,7 @@ _LABELS = Experiment(
         Claim(
             "On IID data it costs hardly anything",
             _OURS,
-            f"FPDGD's final nDCG@10 is above by at most {TOLERANCE} for each click model (means)",
+            f"final nDCG@10, FPDGD minus it: {RANGE} is below {TOLERANCE} for each click model",
             not_above(
                 "offline",
                 {"method": "FPDGD"},
@@ -340,7 +327,7 @@ _LABELS = Experiment(
         Claim(
             "It does not help clients with documents of one grade, who have no preferences to learn",
             _OURS,
-            "final nDCG@10 under #R = 1 is above FPDGD's by at most 0.05 for each click model (means)",
+            f"final nDCG@10 under #R = 1 minus FPDGD's: {RANGE} is below 0.05 for each click model",
             not_above(
                 "offline",
                 {"method": "personal"},

@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from foltr_research.reproductions.claims import Check, Claim, both, higher, not_above
+from foltr_research.reproductions.checks import both, higher, not_above
+from foltr_research.reproductions.claims import HIGHER, RANGE, Check, Claim
 from foltr_research.reproductions.experiment import Experiment, Scale, Section, Table, Variant
 from foltr_research.reproductions.outcomes import DataProfile, Results
 from foltr_research.simulation.config import SimulationConfig
@@ -95,14 +96,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             Claim(
                 "With ε = 8 for 20 participations and 100 clients a round or more, gaussian noise costs nothing",
                 "ours",
-                "final nDCG@10 is at most 0.02 below that of the same sums without noise",
+                f"final nDCG@10 of the same sums without noise minus that with it: {RANGE} is below 0.02",
                 _within("gaussian", 8, (100, 1000), 0.02),
             ),
             Claim(
                 "gamma needs more clients than gaussian, and learns with 1,000 a round",
                 "ours",
-                "final nDCG@10 with ε = 8: gaussian is above gamma at 100 clients a round, and gamma at most 0.02 "
-                "below no noise at 1,000",
+                f"final nDCG@10 with ε = 8, gaussian against gamma at 100 clients a round: {HIGHER}; no noise minus "
+                f"gamma at 1,000: {RANGE} is below 0.02",
                 both(
                     higher("offline", {"noise": "gaussian"}, {"noise": "gamma"}, where={"ε": "8", "n": "100"}),
                     _within("gamma", 8, (1000,), 0.02),

@@ -4,7 +4,19 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from foltr_research.reproductions.claims import HIGHER, Check, Claim, Difference, Status, Verdict, difference_of
+from foltr_research.reproductions.claims import (
+    HIGHER,
+    NOTHING,
+    RANGE,
+    Check,
+    Claim,
+    Difference,
+    Verdict,
+    decided,
+    difference_of,
+    judged,
+    minus,
+)
 from foltr_research.reproductions.experiment import Experiment, Section
 from foltr_research.reproductions.experiments.thesis_unlearning import (
     FEWER,
@@ -48,7 +60,7 @@ from foltr_research.simulation.unlearning.strategies import (
 )
 
 _PLACE = ("population", "leaver", "clicks")
-_WITHIN = f"final nDCG@10 of {RETRAINED} is above by at most {TOLERANCE}"
+_BELOW = f"{RANGE} is below {TOLERANCE}"
 _FIGURES: Mapping[str, str] = {
     "distance": "distance",
     "cosine": "cosine",
@@ -74,7 +86,7 @@ def _minus(results: Results, place: Labels, first: str, second: str, figure: str
     """First model minus second, paired by seed."""
     there = results.select(place)
     one, other = (_by_seed(there.select({"model": model}), figure) for model in (first, second))
-    return difference_of(np.array([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]))
+    return minus(one, other)
 
 
 def _places(results: Results, where: Labels, *models: str) -> list[tuple[str, dict[str, str]]]:
@@ -84,22 +96,16 @@ def _places(results: Results, where: Labels, *models: str) -> list[tuple[str, di
     return [(", ".join(place.values()), place) for place in found[0] if all(place in other for other in found)]
 
 
-def _compare(first: str, second: str, figure: str, holds: Callable[[Difference], bool], where: Labels) -> Check:
+def _compare(first: str, second: str, figure: str, holds: Callable[[Difference, float], bool], where: Labels) -> Check:
     """Check the first model's figure minus the second's everywhere."""
+    return lambda results: judged(
+        {name: _minus(results, place, first, second, figure) for name, place in _places(results, where, first, second)},
+        holds,
+    )
 
-    def check(results: Results) -> Verdict:
-        found = {
-            name: _minus(results, place, first, second, figure)
-            for name, place in _places(results, where, first, second)
-        }
-        if not found or min(one.n for one in found.values()) < 2:
-            return Verdict(Status.NOT_TESTABLE, "no runs with two seeds or more")
-        n_held = sum(holds(one) for one in found.values())
-        numbers = "; ".join(f"{name} {one}" for name, one in found.items())
-        status = Status.CONFIRMED if n_held == len(found) else Status.NOT_CONFIRMED
-        return Verdict(status, f"{n_held} of {len(found)}: {numbers}")
 
-    return check
+def _little(lead: Difference, level: float) -> bool:
+    return lead.at_most(TOLERANCE, level)
 
 
 def _ranks_as_well(model: str, source: str, leaver: str | None = None) -> Claim:
@@ -107,8 +113,8 @@ def _ranks_as_well(model: str, source: str, leaver: str | None = None) -> Claim:
     return Claim(
         f"{model.capitalize()} ranks as well as retraining" + (f", where the leaver is: {leaver}" if leaver else ""),
         source,
-        f"{_WITHIN} for each population, leaver and click model (means of the paired differences)",
-        _compare(RETRAINED, model, "ndcg", lambda lead: lead.mean <= TOLERANCE, where),
+        f"final nDCG@10, {RETRAINED} minus it: {_BELOW} for each population, leaver and click model",
+        _compare(RETRAINED, model, "ndcg", _little, where),
     )
 
 
@@ -123,11 +129,11 @@ def _as_fast_as_promised(results: Results) -> Verdict:
     promised = steps_saved(INTERACTIONS, LOCAL_INTERACTIONS, INTERVAL)
     places = _places(results, {}, ERASER, AGAIN)
     if not places:
-        return Verdict(Status.NOT_TESTABLE, "no runs to compare")
+        return NOTHING
     times = {name: _times_less(results, ERASER, AGAIN, place) for name, place in places}
     held = all(found >= promised for found in times.values())
     numbers = "; ".join(f"{name} {found:.1f} times" for name, found in times.items())
-    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, f"{numbers}; promised {promised:.1f}")
+    return decided(held, f"{numbers}; promised {promised:.1f}")
 
 
 def _titles(results: Results, *keys: str) -> list[tuple[str, Results]]:
@@ -207,15 +213,15 @@ def figure_rows(results: Results) -> list[list[str]]:
 def _short_of_retraining(results: Results, model: str, place: Labels) -> str:
     mean = np.mean(list(_by_seed(results.select({**place, "model": model}), "ndcg").values()))
     lead = _minus(results, place, RETRAINED, model, "ndcg")
-    return f"{mean:.3f} ({lead.mean:+.3f} ± {lead.half_width:.3f})"
+    return f"{mean:.3f} ({lead.mean:+.3f} ± {lead.margin():.3f})"
 
 
 def _trace(results: Results, model: str, figure: str) -> str:
     if figure in _LESS_RETRAINED:
         found = _minus(results, {}, model, RETRAINED, figure)
-        return f"{found.mean:+.3f} ± {found.half_width:.3f}"
+        return f"{found.mean:+.3f} ± {found.margin():.3f}"
     found = difference_of(np.array(list(_by_seed(results.select({"model": model}), figure).values())))
-    return f"{found.mean:.3f} ± {found.half_width:.3f}"
+    return f"{found.mean:.3f} ± {found.margin():.3f}"
 
 
 def _costs(results: Results, model: str) -> list[str]:
@@ -258,39 +264,39 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 "Unlearning moves the model to where retraining ends",
                 "ours, after thesis Section 6.1.4",
                 f"cosine to {RETRAINED}, {ERASER} above the model before unlearning, everywhere: {HIGHER}",
-                _compare(ERASER, BEFORE, "cosine", lambda lead: lead.above, {}),
+                _compare(ERASER, BEFORE, "cosine", Difference.above, {}),
             ),
             Claim(
                 "It takes nothing from the clients that stay",
                 "ours, after thesis Section 6.1.4",
-                f"nDCG@10 on their queries under {RETRAINED} is above by at most {TOLERANCE} everywhere",
-                _compare(RETRAINED, ERASER, "others", lambda lead: lead.mean <= TOLERANCE, {}),
+                f"nDCG@10 on their queries, {RETRAINED} minus it: {_BELOW} everywhere",
+                _compare(RETRAINED, ERASER, "others", _little, {}),
             ),
             Claim(
                 "FedEraser makes the ranker better than the poisoned one",
                 "thesis, Section 6.3.2, Figures 6.2 and 6.3",
                 f"final nDCG@10, {ERASER} above {BEFORE} for each population and click model: {HIGHER}",
-                _compare(ERASER, BEFORE, "ndcg", lambda lead: lead.above, {"leaver": POISONER}),
+                _compare(ERASER, BEFORE, "ndcg", Difference.above, {"leaver": POISONER}),
             ),
             Claim(
                 "FedEraser is better than going on without the client for as many rounds",
                 "ours: otherwise its steps are wasted",
                 f"final nDCG@10, {ERASER} above {FINE_TUNING} where the leaver is a poisoner from the start: {HIGHER}",
-                _compare(ERASER, FINE_TUNING, "ndcg", lambda lead: lead.above, {"leaver": POISONER}),
+                _compare(ERASER, FINE_TUNING, "ndcg", Difference.above, {"leaver": POISONER}),
             ),
             Claim(
                 "If an honest client leaves, removal takes less from the others than FedEraser",
                 "ours",
                 f"nDCG@10 on the others' queries, {REMOVE} above {ERASER}: {HIGHER}",
-                _compare(REMOVE, ERASER, "others", lambda lead: lead.above, {"leaver": HONEST}),
+                _compare(REMOVE, ERASER, "others", Difference.above, {"leaver": HONEST}),
             ),
             *(
                 Claim(
                     f"Nothing is left of a client who taught the opposite after {model}",
                     "ours, by the study's reset of relevance",
-                    f"nDCG@10 on its own queries by its own labels is above that of {RETRAINED} by at most {TOLERANCE} "
-                    "for each population and click model",
-                    _compare(model, RETRAINED, "own", lambda lead: lead.mean <= TOLERANCE, {"leaver": RESET}),
+                    f"nDCG@10 on its own queries by its own labels, minus that of {RETRAINED}: {_BELOW} for each "
+                    "population and click model",
+                    _compare(model, RETRAINED, "own", _little, {"leaver": RESET}),
                 )
                 for model in (BEFORE, ERASER, LONG_LOG, REMOVE, REMOVE_LAST, FINE_TUNING, ASCENT)
             ),

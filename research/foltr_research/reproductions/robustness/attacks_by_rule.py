@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from foltr.core.aggregation.rule_spec import read_rule, shortfall
-from foltr_research.reproductions.claims import Claim
+from foltr_research.reproductions.claims import RANGE, Claim
 from foltr_research.reproductions.experiment import CLICKS, Experiment, Scale, Section, Variant
 from foltr_research.reproductions.experiments.foltr_es import eval_every
 from foltr_research.reproductions.outcomes import DataProfile, Labels
@@ -138,8 +138,8 @@ def costs_nothing(source: str, where: Labels) -> Claim:
     return Claim(
         "Adaptive costs nothing when nobody attacks",
         source,
-        f"nDCG@10 over the last quarter of the rounds is below the mean's by at most {100 * _COST:g} % for each "
-        "click model (mean of the paired differences)",
+        f"nDCG@10 over the last quarter of the rounds, relative to the mean's: {RANGE} is above -{100 * _COST:g} % "
+        "for each click model",
         costs_at_most(_COST, where),
     )
 

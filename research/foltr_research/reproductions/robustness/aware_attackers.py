@@ -6,7 +6,7 @@ it.
 
 from collections.abc import Mapping
 
-from foltr_research.reproductions.claims import Check, Claim, Status, Verdict
+from foltr_research.reproductions.claims import Check, Claim, Status, Verdict, decided
 from foltr_research.reproductions.experiment import Experiment, Scale, Section, Variant
 from foltr_research.reproductions.outcomes import DataProfile, Results
 from foltr_research.reproductions.robustness.attacks_by_rule import (
@@ -61,7 +61,7 @@ def _keeps(least: Mapping[str, float]) -> Check:
         numbers = (
             f"at {len(found) - len(below)} of {len(found)} places; the least is {100 * found[worst]:.1f} % ({worst})"
         )
-        return Verdict(Status.NOT_CONFIRMED if below else Status.CONFIRMED, numbers)
+        return decided(not below, numbers)
 
     return check
 

@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr_research.attacks.presence import n_rounds_there
-from foltr_research.reproductions.claims import Check, Difference, Status, Verdict, difference_of
+from foltr_research.reproductions.claims import (
+    NOTHING,
+    Check,
+    Difference,
+    Status,
+    Verdict,
+    decided,
+    difference_of,
+    judged,
+)
 from foltr_research.reproductions.outcomes import Labels, Outcome, Results
 from foltr_research.simulation.config import attack_of
 
@@ -76,7 +85,7 @@ class Comparison:
     def below_by_more_than(self, tolerance: float) -> bool:
         """Whether adaptive is below the best by more than the tolerance, beyond chance."""
         found = self.difference
-        return Difference(found.mean + tolerance, found.standard_error, found.n).below
+        return found.at_most(-tolerance)
 
 
 def comparisons(table: Kept) -> list[Comparison]:
@@ -167,7 +176,7 @@ def costs_at_most(tolerance: float, where: Labels) -> Check:
 
     def check(results: Results) -> Verdict:
         chosen = results.select(where)
-        parts, held = [], []
+        parts, costs = [], {}
         for labels in chosen.combinations(("clicks",)):
             first, second = (
                 {one.seed: one for one in chosen.select({**labels, "rule": rule})} for rule in (ADAPTIVE, HONEST)
@@ -179,10 +188,9 @@ def costs_at_most(tolerance: float, where: Labels) -> Check:
             found = difference_of(np.array([one.value(METRIC) / other.value(METRIC) - 1 for one, other in pairs]))
             equal = sum(_same_course(one, other) for one, other in pairs)
             parts.append(f"{labels['clicks']} {percent(found)}, {equal} of {len(pairs)} runs equal to the last digit")
-            held.append(found.mean >= -tolerance)
-        if not held:
-            return Verdict(Status.NOT_TESTABLE, "no runs to compare")
-        return Verdict(Status.CONFIRMED if all(held) else Status.NOT_CONFIRMED, "; ".join(parts))
+            costs[labels["clicks"]] = found
+        verdict = judged(costs, lambda one, level: one.at_least(-tolerance, level))
+        return Verdict(verdict.status, "; ".join(parts)) if parts else verdict
 
     return check
 
@@ -205,7 +213,7 @@ def near_best(tolerance: float) -> Check:
                 f"against {worst.rule})"
             )
         numbers += f"; against the rule that the other seeds would choose it is below at {fairly}"
-        return Verdict(Status.NOT_CONFIRMED if below else Status.CONFIRMED, numbers)
+        return decided(not below, numbers)
 
     return check
 
@@ -214,10 +222,10 @@ def best_worst_case(results: Results) -> Verdict:
     """The least that ``adaptive`` keeps is above the least that any other rule keeps."""
     found = worst_cases(kept(results))
     if ADAPTIVE not in found or len(found) < 2:
-        return Verdict(Status.NOT_TESTABLE, "no runs to compare")
+        return NOTHING
     order = sorted(found, key=lambda rule: -found[rule][0])
     numbers = "; ".join(f"{rule} {100 * found[rule][0]:.1f} % ({found[rule][1]})" for rule in order)
-    return Verdict(Status.CONFIRMED if order[0] == ADAPTIVE else Status.NOT_CONFIRMED, numbers)
+    return decided(order[0] == ADAPTIVE, numbers)
 
 
 def nobody_left_out(results: Results) -> Verdict:
@@ -230,7 +238,7 @@ def nobody_left_out(results: Results) -> Verdict:
     share = float(np.mean([one.honest_left_out for one in found]))
     numbers = f"in {len(wrong)} of {len(found)} runs one or more were left out at some time"
     numbers += f"; {100 * share:.2f} % of all honest updates"
-    return Verdict(Status.NOT_CONFIRMED if wrong else Status.CONFIRMED, numbers)
+    return decided(not wrong, numbers)
 
 
 def within_budgets(results: Results) -> Verdict:
@@ -241,7 +249,7 @@ def within_budgets(results: Results) -> Verdict:
         return Verdict(Status.NOT_TESTABLE, "not every run has a record of it")
     most, rounds = max(found), sum(one.config.rounds for one in runs)
     numbers = f"{len(runs):,} runs, {rounds:,} rounds in all; the farthest is {most:.9f} of a budget"
-    return Verdict(Status.NOT_CONFIRMED if most > 1.0 + _LAST_DIGITS else Status.CONFIRMED, numbers)
+    return decided(most <= 1.0 + _LAST_DIGITS, numbers)
 
 
 def percent(found: Difference) -> str:

@@ -5,16 +5,17 @@ Figures 5.3 and 5.4, and on other data 5.8 to 5.11.
 
 import numpy as np
 
+from foltr_research.reproductions.checks import among, both, higher, not_above
 from foltr_research.reproductions.claims import (
     HIGHER,
+    NOTHING,
+    RANGE,
     Check,
     Claim,
-    Status,
+    Difference,
     Verdict,
-    both,
-    difference_of,
-    higher,
-    not_above,
+    judged,
+    minus,
 )
 from foltr_research.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
 from foltr_research.reproductions.figures import Figure
@@ -97,12 +98,10 @@ def _gap_closes(results: Results) -> Verdict:
         return {seed: float(np.mean(values)) for seed, values in per_seed.items()}
 
     few, many = lead(shares_of(1, 2)), lead(shares_of(3, 4))
-    seeds = sorted(few.keys() & many.keys())
-    if len(seeds) < 2:
-        return Verdict(Status.NOT_TESTABLE, "no runs with two seeds or more")
-    found = difference_of(np.array([few[seed] - many[seed] for seed in seeds]))
-    numbers = f"{found} (with few {np.mean(list(few.values())):+.3f}, with many {np.mean(list(many.values())):+.3f})"
-    return Verdict(Status.CONFIRMED if found.above else Status.NOT_CONFIRMED, numbers)
+    if not few or not many:
+        return NOTHING
+    ends = f"with few {np.mean(list(few.values())):+.3f}, with many {np.mean(list(many.values())):+.3f}: the difference"
+    return judged({ends: minus(few, many)}, Difference.above)
 
 
 def _lowest_krum_to(attack: str) -> Check:
@@ -132,18 +131,17 @@ _5_3 = Experiment(
         Claim(
             "LIE does little harm",
             "Section 5.6.1: no defence is tried against it",
-            f"{MEASURE} under the mean is below the honest one by at most 0.02 (means)",
+            f"{MEASURE} under the mean, honest minus attacked: {RANGE} is below 0.02 for each share and click model",
             not_above(METRIC, {"attack": HONEST}, {"attack": "lie"}, 0.02, PLACE, {"rule": "mean"}),
         ),
         Claim(
             "Full knowledge makes Fang's attack on Krum better with 10 and 20 % of attackers",
             "Section 5.6.2, Figure 5.3b",
             f"{MEASURE} under Krum, partial knowledge above full for both shares and each click model: " + HIGHER,
-            both(
-                *(
-                    higher(METRIC, {"attack": OF_KRUM[0]}, {"attack": OF_KRUM[1]}, PLACE, {"rule": "krum", **place})
-                    for place in ({"attackers": share} for share in shares_of(1, 2))
-                )
+            among(
+                "attackers",
+                shares_of(1, 2),
+                higher(METRIC, {"attack": OF_KRUM[0]}, {"attack": OF_KRUM[1]}, PLACE, {"rule": "krum"}),
             ),
         ),
         Claim(
@@ -198,7 +196,13 @@ _5_4 = Experiment(
         ),
     ),
     tables=(
-        Table("nDCG@10 in the last quarter of the rounds", METRIC, ("rule",), where={"shown": "rules"}),
+        Table(
+            "nDCG@10 in the last quarter of the rounds",
+            METRIC,
+            ("rule",),
+            where={"shown": "rules"},
+            against={"rule": "mean"},
+        ),
         Table("nDCG@10 after the last round", "offline", ("rule",), where={"shown": "rules"}),
         Table(
             "The first table again, by the tolerated m",

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr_research.reproductions.claims import Check, Status, Verdict, difference_of
+from foltr_research.reproductions.claims import Check, Status, Verdict, decided, difference_of, judged
 from foltr_research.reproductions.outcomes import Outcome, Results
 from foltr_research.reproductions.report import markdown
 from foltr_research.reproductions.robustness.measures import HONEST, NOBODY, Kept, Place, kept, percent
@@ -72,7 +72,7 @@ def nothing_taken_back(results: Results) -> Verdict:
     numbers = f"in {len(wrong)} of {len(runs)} runs"
     if wrong:
         numbers += ": " + ", ".join(sorted({one.labels["clicks"] for one in wrong}))
-    return Verdict(Status.NOT_CONFIRMED if wrong else Status.CONFIRMED, numbers)
+    return decided(not wrong, numbers)
 
 
 def costs_at_most_with_votes(tolerance: float, attacks: str) -> Check:
@@ -84,11 +84,11 @@ def costs_at_most_with_votes(tolerance: float, attacks: str) -> Check:
             for place, rules in kept(results).items()
             if place.attack.startswith(attacks) and VOTES in rules
         }
-        if not found:
-            return Verdict(Status.NOT_TESTABLE, "no runs to compare")
-        numbers = "; ".join(f"{_named(place, attacks)} {percent(found[place])}" for place in found)
-        held = all(one.mean >= -tolerance for one in found.values())
-        return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
+        costs = {_named(place, attacks): cost for place, cost in found.items()}
+        verdict = judged(costs, lambda one, level: one.at_least(-tolerance, level))
+        if verdict.status is Status.NOT_TESTABLE:
+            return verdict
+        return Verdict(verdict.status, "; ".join(f"{name} {percent(cost)}" for name, cost in costs.items()))
 
     return check
 
@@ -105,10 +105,7 @@ def keeps_more_with_votes(ruined_below: float) -> Check:
             f"{place}: {100 * without:.1f} % without, {100 * with_votes:.1f} % with"
             for place, (without, with_votes) in found.items()
         )
-        return Verdict(
-            Status.CONFIRMED if len(more) == len(found) else Status.NOT_CONFIRMED,
-            f"at {len(more)} of {len(found)} places; {numbers}",
-        )
+        return decided(len(more) == len(found), f"at {len(more)} of {len(found)} places; {numbers}")
 
     return check
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from math import comb
 from typing import Any
 
-from foltr_research.reproductions.claims import Claim
+from foltr_research.reproductions.claims import RANGE, Claim
 from foltr_research.reproductions.experiment import Experiment, Scale, Section, Variant
 from foltr_research.reproductions.outcomes import DataProfile
 from foltr_research.reproductions.robustness.attacks_by_rule import CLIENTS, RELATIVE, ROUNDS, SHARES, federation
@@ -109,14 +109,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             Claim(
                 "Votes cost nothing when nobody attacks",
                 "ours",
-                f"nDCG@10 over the last quarter of the rounds is below that without votes by at most {100 * _COST:g} "
-                "% for each click model and population (mean of the paired differences)",
+                f"nDCG@10 over the last quarter of the rounds, relative to that without votes: {RANGE} is above "
+                f"-{100 * _COST:g} % for each click model and population",
                 costs_at_most_with_votes(_COST, NOBODY),
             ),
             Claim(
                 "Four of ten clients who learn honestly but lie in their votes do hardly any harm",
                 "ours",
-                f"likewise, by at most {100 * _COST_OF_LIARS:g} % for each lie and click model",
+                f"likewise, above -{100 * _COST_OF_LIARS:g} % for each lie and click model",
                 costs_at_most_with_votes(_COST_OF_LIARS, ALONE),
             ),
             Claim(

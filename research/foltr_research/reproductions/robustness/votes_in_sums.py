@@ -7,7 +7,7 @@ client to the length of others.
 from collections.abc import Mapping
 from typing import Any
 
-from foltr_research.reproductions.claims import Claim
+from foltr_research.reproductions.claims import RANGE, Claim
 from foltr_research.reproductions.experiment import Experiment, Scale, Section, Variant
 from foltr_research.reproductions.outcomes import DataProfile
 from foltr_research.reproductions.robustness.attacks_by_rule import RELATIVE
@@ -102,14 +102,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             Claim(
                 "Votes and their noise cost hardly anything when nobody attacks",
                 "ours",
-                f"nDCG@10 over the last quarter of the rounds is below that without votes by at most {100 * _COST:g} "
-                "% for each size (mean of the paired differences)",
+                f"nDCG@10 over the last quarter of the rounds, relative to that without votes: {RANGE} is above "
+                f"-{100 * _COST:g} % for each size",
                 costs_at_most_with_votes(_COST, NOBODY),
             ),
             Claim(
                 "Four of ten clients who learn honestly but lie in their votes do hardly any harm",
                 "ours",
-                f"likewise, by at most {100 * _COST:g} % for each lie and size",
+                f"likewise, above -{100 * _COST:g} % for each lie and size",
                 costs_at_most_with_votes(_COST, ALONE),
             ),
             Claim(

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from made_results import profile
+from made_results import outcome, profile
 
 from foltr_research.reproductions.experiments.fedips import BIASES
 from foltr_research.reproductions.experiments.foltr_es import TRUTH_PROBABILITIES
-from foltr_research.reproductions.experiments.fpdgd import PRIVACY
+from foltr_research.reproductions.experiments.fpdgd import NO_EPSILON, PRIVACY, SHARED_EPSILONS
 from foltr_research.reproductions.experiments.secure_sums import SIZES
 from foltr_research.reproductions.experiments.secure_sums_hostile import (
     ATTACKS,
@@ -17,8 +17,10 @@ from foltr_research.reproductions.experiments.secure_sums_hostile import (
     UNSEEN,
 )
 from foltr_research.reproductions.harness import plan
+from foltr_research.reproductions.outcomes import Results
 from foltr_research.reproductions.registry import EXPERIMENTS
 from foltr_research.simulation.config import resolve
+from foltr_research.simulation.privacy_reports import epsilon_bound
 from foltr_research.simulation.secure_sums import secure_sums_of
 
 YAHOO = replace(profile(5), n_train_queries=14_377)
@@ -96,11 +98,19 @@ def test_fpdgd_is_compared_as_in_its_paper():
     """Privacy parameters in pairs, PDGD with the same interactions and with the same updates, fixed budgets."""
     found = {}
     for run in planned("thesis-3.7"):
-        found.setdefault(run.labels["ε"], {}).update(run.config.parameters)
-    assert {epsilon: (float(one["sensitivity"]), str(one["truth_probability"])) for epsilon, one in found.items()} == {
-        epsilon: (sensitivity, p) for epsilon, sensitivity, p in PRIVACY
-    }
-    assert all(float(epsilon) == one["epsilon"] for epsilon, one in found.items())
+        found.setdefault(run.labels["method"], {})[run.labels["ε"]] = run.config.parameters
+    ours = {epsilon: one["sensitivity"] for epsilon, one in found["FPDGD"].items()}
+    assert ours == {epsilon: sensitivity for epsilon, sensitivity, _ in PRIVACY}
+    assert all(float(epsilon) == one["epsilon"] for epsilon, one in found["FPDGD"].items())
+    truth = {epsilon: str(one["truth_probability"]) for epsilon, one in found["FOLtR-ES"].items()}
+    assert truth == {NO_EPSILON if p == "1.0" else epsilon: p for epsilon, _, p in PRIVACY}
+    for epsilon in SHARED_EPSILONS:
+        assert epsilon_bound(float(truth[epsilon]), 11) == pytest.approx(float(epsilon), abs=0.005)
+    for name in ("thesis-3.6", "thesis-table-3.1"):
+        (section,) = EXPERIMENTS[name].sections
+        last = section.text(Results((outcome({}, 1, 0.5),), profile())).splitlines()[-1]
+        assert last.startswith("| 10 | ")
+        assert last.endswith(" | p = 1 | none | none |")
     pdgd = {run.labels["method"]: run.config for run in planned("thesis-3.6", "full", profile(3))}
     pdgd = {name: one.clients * one.interactions for name, one in pdgd.items() if one.method == "pdgd"}
     assert pdgd == {"PDGD, same interactions": 4_000, "PDGD, same updates": 1}
