@@ -98,11 +98,9 @@ def neural_pdgd_block(
     if first is None or start.ndim > 1:
         first = first_lists(pool, hidden, 0)
     group = _Group(pool, start.reshape(-1, n_weights), picks, users, learned, first, step)
-    for rows, log_times in log_times_of(pool, picks, device_rngs):
-        at = 0
-        for begin in range(rows.start, rows.stop, group.size):
-            clients = slice(begin, min(begin + group.size, rows.stop))
-            at += group.interact(clients, log_times[at:])
+    times = log_times_of(pool, picks, device_rngs)
+    for begin in range(0, len(picks), group.size):
+        group.interact(slice(begin, min(begin + group.size, len(picks))), times)
     return learned
 
 
@@ -144,8 +142,7 @@ class Lists(NamedTuple):
     Attributes:
         tanhs: (documents of all members, hidden).
         spans: (G + 1,) offsets of the members.
-        log_times: draws of all clients.
-        begins: (G, B) offsets of each interaction's draws.
+        log_times, begins: of `log_times_of`.
     """
 
     tanhs: NDArray[np.float32]
@@ -178,7 +175,6 @@ class _Group:
         self._pool = pool
         starts = np.ascontiguousarray(starts)
         self._picks = picks
-        self._n_docs = docs_of(pool, picks)
         self._step = step
         self._users = users
         self._learned = learned
@@ -186,20 +182,16 @@ class _Group:
         halved = np.empty((self.size, hidden * (pool.dataset.n_features + 1)), np.float32)
         self._layers = Layers(np.empty(self.size, np.bool_), halved, np.empty(halved.shape[1], np.float32), starts)
         halve_hidden_layer(starts[0], self._layers.halved_start)
-        most_docs = int(self._n_docs.max(initial=0))
+        most_docs = int(docs_of(pool, picks).max(initial=0))
         self._tanhs = np.empty((self.size * most_docs, hidden), np.float32)
         self._spans = np.empty(self.size + 1, np.int64)
 
-    def interact(self, clients: slice, log_times: NDArray[np.float64]) -> int:
-        """Let clients have all their interactions. Return the number of draws used.
+    def interact(self, clients: slice, times: tuple[NDArray[np.float64], NDArray[np.int64]]) -> None:
+        """Let clients have all their interactions.
 
         Args:
-            log_times: of these clients, client by client in order issued, followed by those of others.
+            times: of `log_times_of`.
         """
-        n_docs = self._n_docs[clients]
-        # Offsets of each interaction's draws.
-        ends = n_docs.cumsum().reshape(n_docs.shape)
-        begins = ends - n_docs
         weights = self._learned.weights[clients]
         starts = self._layers.starts
         has_own = self._layers.has_own[: len(weights)]
@@ -212,22 +204,16 @@ class _Group:
         for i in range(interacts.shape[1]):
             members = np.flatnonzero(interacts[:, i])
             if len(members):
-                self._interact_once(clients.start, members, i, log_times, begins)
+                self._interact_once(clients.start, members, i, times)
         weights[~has_own] = starts[0]
-        return int(ends[-1, -1])
 
     def _interact_once(
-        self,
-        first: int,
-        members: NDArray[np.int64],
-        i: int,
-        log_times: NDArray[np.float64],
-        begins: NDArray[np.int64],
+        self, first: int, members: NDArray[np.int64], i: int, times: tuple[NDArray[np.float64], NDArray[np.int64]]
     ) -> None:
         """Let members of the group, numbered relative to ``first``, have their interaction ``i``."""
         documents, turn = self._pool.documents, Turn(self._picks, first, members, i)
         n_docs = _inputs_of_all(documents, turn, self._layers, self._first_lists, self._tanhs, self._spans)
-        lists = Lists(self._tanhs[:n_docs], self._spans, log_times, begins)
+        lists = Lists(self._tanhs[:n_docs], self._spans, *times)
         np.tanh(lists.tanhs, out=lists.tanhs)
         _learn_from_lists(
             documents, self._users, turn, self._layers, self._first_lists, lists, self._step, self._learned
@@ -292,7 +278,7 @@ def _learn_from_lists(
             is_kept[query] = True
         base = layers.starts[client if layers.starts.shape[0] > 1 else 0]
         scores = output_scores(learned.weights[client] if has_own[member] else base, own)
-        at, docs = lists.begins[member, i], end - start
+        at, docs = lists.begins[client, i], end - start
         ranking = exponential_race(scores, lists.log_times[at : at + docs], min(documents.serp_length, docs))
         clicks, learned.ndcg[client, i], learned.reciprocal_ranks[client, i] = see_serp(
             documents, query, ranking, users.tables, users.models[client, i], users.draws[client, i]

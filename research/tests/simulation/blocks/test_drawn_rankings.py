@@ -175,17 +175,6 @@ def test_first_lists_are_kept_where_enough_are_asked_again(pool: QueryPool, monk
     assert not len(first_lists(pool, HIDDEN, 15).tanhs)
 
 
-def test_draws_in_several_portions_are_the_same_draws(
-    pool: QueryPool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """How many clients share a buffer changes nothing, nor does a client that fills it alone."""
-    crowd, start = Crowd(pool, 40, 5), rng.normal(size=D)
-    whole = pdgd_block(pool, start, crowd.picks, crowd.users, crowd.devices(), Step(0.1))
-    monkeypatch.setattr("foltr_research.simulation.blocks.drawn_rankings._DRAWS_AT_A_TIME", 1)
-    parts = pdgd_block(pool, start, crowd.picks, crowd.users, crowd.devices(), Step(0.1))
-    np.testing.assert_array_equal(whole.weights, parts.weights)
-
-
 def test_nobody_and_nothing(pool: QueryPool) -> None:
     """A block without clients, or without interactions, is no special case for its caller."""
     tables = click_tables(MODELS, K)
