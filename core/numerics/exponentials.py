@@ -29,7 +29,7 @@ def exponentials(values: NDArray[np.floating], origin: float) -> NDArray[np.floa
     """
     results, rounded = np.empty(values.shape[0], np.float64), np.empty(values.shape[0], np.float64)
     for i in range(values.shape[0]):
-        x = np.float64(values[i]) - origin
+        x = float(values[i]) - origin
         x = min(x, _LARGEST)
         x = max(x, -_LARGEST)
         rounded[i] = x * _LOG2_E + _ROUNDS

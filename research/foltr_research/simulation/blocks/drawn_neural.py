@@ -114,16 +114,16 @@ def neural_pdgd_block(
     """
     n_features = pool.dataset.n_features
     n_weights = n_neural_weights(n_features, hidden)
-    starts = local_weights(pool, start, picks, users, n_weights)
-    learned = LearnedBlock(
-        np.empty(starts.shape, starts.dtype), np.full(picks.shape, np.nan), np.full(picks.shape, np.nan)
-    )
+    weights = local_weights(pool, start, picks, users, n_weights)
+    learned = LearnedBlock(weights, np.full(picks.shape, np.nan), np.full(picks.shape, np.nan))
     if first is None or start.ndim > 1:
         first = first_lists(pool, hidden, 0)
     most_waiting = _MOST_WAITING if len(first.inputs) else 0
+    halved_start, halved = np.empty((2, hidden * (n_features + 1)), np.float32)
     memory = Memory(
         first,
-        *np.empty((2, hidden * (n_features + 1)), np.float32),
+        halved_start,
+        halved,
         np.empty((most_waiting, n_features), np.float32),
         np.empty((most_waiting, hidden), np.float32),
         np.empty((int(docs_of(pool, picks).max(initial=0)), hidden), np.float32),
@@ -291,7 +291,8 @@ def _step_that_waits(
     for i in range(used.shape[0]):
         memory.features[n_waiting + i] = x[used[i]]
         memory.carried[n_waiting + i] = carried[i]
-    return used.shape[0]
+    n_more: int = used.shape[0]
+    return n_more
 
 
 @compiled

@@ -146,11 +146,12 @@ def pdgd_block(
     Raises:
         DataError: shapes, queries or grades that do not fit each other, or weights that have diverged.
     """
-    starts = local_weights(pool, start, picks, users, pool.dataset.n_features)
-    learned = LearnedBlock(starts.copy(), np.full(picks.shape, np.nan), np.full(picks.shape, np.nan))
+    weights = local_weights(pool, start, picks, users, pool.dataset.n_features)
+    weights[:] = start
+    learned = LearnedBlock(weights, np.full(picks.shape, np.nan), np.full(picks.shape, np.nan))
     log_times, begins = log_times_of(pool, picks, device_rngs)
     order = np.ascontiguousarray(np.argsort(picks, axis=0, kind="stable").T)
-    bases = np.ascontiguousarray(start).reshape(-1, starts.shape[1])
+    bases = np.ascontiguousarray(start).reshape(-1, weights.shape[1])
     _pdgd_clients(pool.documents, picks, order, users, (log_times, begins), bases, step, learned)
     return learned
 
@@ -158,10 +159,10 @@ def pdgd_block(
 def local_weights(
     pool: QueryPool, start: NDArray[np.float64], picks: NDArray[np.int64], users: Users, n_weights: int
 ) -> NDArray[np.float64]:
-    """Check a block's arguments, since compiled code checks no bounds, and return each client's weights.
+    """Check a block's arguments, since compiled code checks no bounds, and return memory for each client's weights.
 
     Returns:
-        (n, n_weights) of the type of `start`, read-only.
+        (n, n_weights) of the type of `start`, with any values.
 
     Raises:
         DataError: they do not fit each other.
@@ -181,11 +182,21 @@ def local_weights(
             f"{pool.dataset.name} has grade {pool.highest_grade}, the click models grades 0 to "
             f"{tables.click.shape[1] - 1}"
         )
-    if picks.size and not -1 <= picks.min() <= picks.max() < pool.dataset.n_queries:
+    if not _are_between(picks, -1, pool.dataset.n_queries - 1):
         raise DataError(f"{pool.dataset.name} has queries 0 to {pool.dataset.n_queries - 1}; another was picked")
-    if picks.size and not 0 <= users.models.min() <= users.models.max() < tables.click.shape[0]:
+    if not _are_between(users.models, 0, tables.click.shape[0] - 1):
         raise DataError(f"there are {tables.click.shape[0]} click models; another was picked")
-    return np.broadcast_to(start, (n_clients, n_weights))
+    return np.empty((n_clients, n_weights), start.dtype)
+
+
+@compiled
+def _are_between(values: NDArray[np.int64], least: int, most: int) -> bool:
+    """Whether all (n, B) values are from least to most."""
+    n_beyond = 0
+    for row in values:
+        for value in row:
+            n_beyond += value < least or value > most
+    return n_beyond == 0
 
 
 @compiled
