@@ -17,13 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.errors import DataError
-from foltr.core.learning.display import MOST_COMPARED, pair_index, plackett_luce_log_odds, reversal_weights
+from foltr.core.learning.display import MOST_COMPARED, pair_index, plackett_luce_reversals
 from foltr.core.learning.linear import score
+from foltr.core.learning.plackett_luce import are_exact, plackett_luce_sums, reversal_of_sums, which_are_shown
 from foltr.core.numerics.compiled import compiled, compiled_instead_of
-from foltr.core.numerics.exponentials import exponentials
-
-# Of documents that differ more in their chances, sums and quotients would leave float64.
-_LEAST_CHANCE = 1e-280
 
 
 def pdgd_step(
@@ -140,8 +137,7 @@ def clicked_reversals(
 ) -> NDArray[np.float64]:
     """Return the reversals, of those pairs that clicks compare, of a list drawn by the scores' Plackett-Luce model.
 
-    The others may be 0. Each equals that of `foltr.core.learning.display.sampled_list` but for rounding (1e-11 of it):
-    probabilities instead of their logarithms need one exponential a document and none a pair. A simulator learns from
+    The others may be 0. Each is bit for bit that of `foltr.core.learning.display.sampled_list`; a simulator learns from
     each list once, and does not need the rest.
 
     Args:
@@ -156,42 +152,14 @@ def clicked_reversals(
     last_click, seen = _last_click_and_seen(clicks)
     if last_click < 0:
         return reversals
-    chances, left = _plackett_luce_sums(scores, ranking)
-    if not (chances.min() > _LEAST_CHANCE and left[0] < 1.0 / _LEAST_CHANCE):
-        return reversal_weights(plackett_luce_log_odds(scores, ranking)[1])
+    chances, left = plackett_luce_sums(scores, ranking)
+    if not are_exact(chances, left):
+        return plackett_luce_reversals(scores, ranking)
     for lower in range(1, seen):
         for upper in range(lower):
             if clicks[upper] != clicks[lower]:
-                # P(R) / P(R*), as in `reversal_log_odds`. Each factor is on the same side of 1, so it may overflow or
-                # vanish, but is never undefined.
-                swapped = left[lower + 1] + chances[upper]
-                odds = swapped / left[lower]
-                for i in range(lower - 1, upper, -1):
-                    swapped += chances[i]
-                    odds *= swapped / left[i]
-                reversals[pair_index(upper, lower, n)] = 1.0 / (1.0 + odds)
+                reversals[pair_index(upper, lower, n)] = reversal_of_sums(chances, left, upper, lower)
     return reversals
-
-
-@compiled
-def _plackett_luce_sums(
-    scores: NDArray[np.floating], ranking: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return exp(score - first score) of the shown documents, (k,), and (k + 1,) their sums.
-
-    Sum i covers the documents at position i and below with all that were not shown.
-    """
-    length = ranking.shape[0]
-    _which_are_shown(scores.shape[0], ranking)
-    of_all = exponentials(scores, np.float64(scores[ranking[0]]))
-    chances, left = np.empty(length, np.float64), np.empty(length + 1, np.float64)
-    for i in range(length):
-        chances[i] = of_all[ranking[i]]
-        of_all[ranking[i]] = 0.0
-    left[length] = of_all.sum()
-    for i in range(length - 1, -1, -1):
-        left[i] = left[i + 1] + chances[i]
-    return chances, left
 
 
 @compiled
@@ -213,26 +181,12 @@ def _shown_scores(scores: NDArray[np.floating], ranking: NDArray[np.int64]) -> N
     """Return (k,) scores in the order shown; DataError if the ranking does not fit these documents."""
     length = ranking.shape[0]
     shown_scores = np.empty(length, np.float64)
-    _which_are_shown(scores.shape[0], ranking)
+    which_are_shown(scores.shape[0], ranking)
     for i in range(length):
         shown_scores[i] = scores[ranking[i]]
         if not math.isfinite(shown_scores[i]):
             raise DataError("scores must be finite numbers to learn from")
     return shown_scores
-
-
-@compiled
-def _which_are_shown(n_documents: int, ranking: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return (n_documents,) whether each is in the ranking; DataError if that does not fit these documents."""
-    is_shown = np.zeros(n_documents, np.bool_)
-    for document in ranking:
-        # Compiled code checks no bounds: a wrong index must stop here.
-        if document < 0 or document >= n_documents:
-            raise DataError("a shown document is not among the candidates")
-        if is_shown[document]:
-            raise DataError("a document is shown twice")
-        is_shown[document] = True
-    return is_shown
 
 
 @compiled
