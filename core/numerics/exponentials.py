@@ -21,7 +21,7 @@ def _exponentials_whole(values: NDArray[np.floating], origin: float) -> NDArray[
 
 @compiled_instead_of(_exponentials_whole)
 def exponentials(values: NDArray[np.floating], origin: float) -> NDArray[np.float64]:
-    """Return (n,) exp(value - origin) in float64, NaN of NaN; differences beyond 708, where it ends, count as 708.
+    """Return (n,) exp(value - origin) in float64, NaN of NaN; differences beyond 708, its end, count as 708.
 
     exp(x) = 2^k exp(r), with k the nearest integer of x / log 2, and r at most half of log 2 in size, of which the
     Taylor series of degree 13 is exact to float64. A loop without calls and branches, a processor does for several

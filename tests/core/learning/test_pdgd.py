@@ -131,7 +131,7 @@ def test_reversals_of_clicks_are_those_of_the_list(rng: np.random.Generator, sca
 
 
 def test_the_ranker_that_drew_a_list_may_be_the_learner(rng: np.random.Generator) -> None:
-    """The reversals of its list given are as good as none given, but for rounding."""
+    """The reversals of its list given are as good as none given, apart from rounding."""
     weights, features = rng.standard_normal(6), rng.standard_normal((8, 6)).astype(np.float32)
     ranking = rng.permutation(8)[:5]
     seen = (features, ranking, np.array([False, True, False, True, False]), 0.1)

@@ -9,7 +9,7 @@ from foltr.core.numerics.exponentials import exponentials, take_tanh
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_they_are_those_of_numpy(rng: np.random.Generator, dtype: type) -> None:
-    """But for two bits at the end; what is not a number stays so, and what leaves float64 is its end."""
+    """Except two bits at the end; what is not a number stays so, and what leaves float64 is its end."""
     values = np.concatenate([rng.uniform(-700, 700, 5000), rng.normal(size=5000), [0.0]]).astype(dtype)
     np.testing.assert_allclose(exponentials(values, 0.5), np.exp(values.astype(np.float64) - 0.5), rtol=2.0**-51)
     assert exponentials(values[-1:], 0.0)[0] == 1.0
@@ -22,7 +22,7 @@ def test_they_are_those_of_numpy(rng: np.random.Generator, dtype: type) -> None:
 
 
 def test_tanh_is_that_of_numpy(rng: np.random.Generator) -> None:
-    """But for two units of the last place of 1; also in place, at the ends, and of what is not a number."""
+    """Except two units of the last place of 1; also in place, at the ends, and of what is not a number."""
     ends = [np.nan, np.inf, -np.inf, 1e30, -1e30, 0.0]
     values = np.concatenate([rng.normal(size=5000) * 3, rng.uniform(-20, 20, 5000), rng.normal(size=494) * 1e-4, ends])
     values = values.astype(np.float32).reshape(-1, 50)
