@@ -88,7 +88,7 @@ SECTIONS: dict[str, tuple[str, Sequence[tuple[Sequence[str], Rows]]]] = {
         """
 Interactions a second on one core. In each, a learner ranks a query of 120 documents with 136 features, shows 10, is
 clicked and learns. The peer is `research/benchmarks/plain_pdgd.py`: PDGD and FPDGD as their papers describe them. The
-bars of 50 and 12 times come from the published programs; that of FPDGD took 1.4 times as long as this peer in one run.
+bars of 50 and 12 times come from the published programs; that of FPDGD took 1.4 times as long as this peer.
 """,
         [
             (
