@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 
 from foltr.core.learning.linear import rank_by_score, sample_plackett_luce
 from foltr.core.learning.plackett_luce import (
+    are_exact,
     log_add_exp,
     plackett_luce_denominators,
+    plackett_luce_sums,
     reversal_log_odds,
+    reversal_of_sums,
     reversal_weight,
 )
 from foltr.core.numerics.compiled import compiled
@@ -65,8 +68,7 @@ def sampled_list(
     if temperature is not None:
         scores = standardised(scores) / temperature
     ranking = sample_plackett_luce(scores, k, rng)
-    log_probability, log_odds = plackett_luce_log_odds(scores, ranking)
-    return DrawnList(ranking, log_probability, reversal_weights(log_odds))
+    return DrawnList(ranking, _log_probability(scores, ranking), plackett_luce_reversals(scores, ranking))
 
 
 def sometimes_sampled_list(
@@ -191,6 +193,28 @@ def plackett_luce_log_odds(
         for lower in range(upper + 1, n):
             log_odds[pair_index(upper, lower, n)] = reversal_log_odds(shown_scores, log_denominators, upper, lower)
     return np.sum(shown_scores - log_denominators[:length]), log_odds
+
+
+@compiled
+def _log_probability(scores: NDArray[np.floating], ranking: NDArray[np.int64]) -> float:
+    shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
+    return float(np.sum(shown_scores - log_denominators[: ranking.shape[0]]))
+
+
+@compiled
+def plackett_luce_reversals(scores: NDArray[np.floating], ranking: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return `DrawnList.reversals` of a list drawn by the Plackett-Luce model; see `plackett_luce_log_odds`."""
+    n = min(ranking.shape[0], MOST_COMPARED)
+    reversals = np.empty(n * (n - 1) // 2, np.float64)
+    if n < 2:
+        return reversals
+    chances, left = plackett_luce_sums(scores, ranking)
+    if not are_exact(chances, left):
+        return reversal_weights(plackett_luce_log_odds(scores, ranking)[1])
+    for upper in range(n):
+        for lower in range(upper + 1, n):
+            reversals[pair_index(upper, lower, n)] = reversal_of_sums(chances, left, upper, lower)
+    return reversals
 
 
 @compiled

@@ -98,27 +98,76 @@ def neural_step(
     is_pulled = proximal != 0.0 and not is_at_base
     if is_pulled:
         weights -= learning_rate * proximal * (weights - base)
-    # Most shown documents are in no pair.
-    used = np.flatnonzero(gradient)
-    n_used = used.shape[0]
-    if n_used == 0:
+    if not gradient.any():
         return is_pulled
     if is_at_base:
         weights[n_first:] = base[n_first:]
-    carried = np.empty((n_used, hidden), np.float32)
-    for i in range(n_used):
-        step = np.float32(learning_rate * gradient[used[i]])
-        tanh = tanhs[ranking[used[i]]]
-        # h = (1 + tanh) / 2, so h (1 - h) = (1 - tanh^2) / 4.
-        carried[i] = step * np.float32(0.25) * (output * (np.float32(1.0) - tanh * tanh))
-        weights[n_first : n_first + hidden] += carried[i]
-        weights[n_first + hidden :] += step * np.float32(0.5) * (np.float32(1.0) + tanh)
-    change = (features[ranking[used]].T @ carried).reshape(n_first)
+    used, carried = step_above_features(weights[n_first:], output, tanhs, ranking, learning_rate * gradient)
+    change = (features[used].T @ carried).reshape(n_first)
     if is_at_base:
         _write_sum(base[:n_first], change, weights[:n_first])
     else:
         _add(weights[:n_first], change)
     return True
+
+
+def _step_above_whole(
+    weights: NDArray[np.floating],
+    output: NDArray[np.float32],
+    tanhs: NDArray[np.float32],
+    ranking: NDArray[np.int64],
+    steps: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    hidden = output.shape[0]
+    used = np.flatnonzero(steps)
+    carried = np.empty((used.shape[0], hidden), np.float32)
+    for i in range(used.shape[0]):
+        step = np.float32(steps[used[i]])
+        tanh = tanhs[ranking[used[i]]]
+        carried[i] = step * np.float32(0.25) * (output * (np.float32(1.0) - tanh * tanh))
+        weights[:hidden] += carried[i]
+        weights[hidden:] += step * np.float32(0.5) * (np.float32(1.0) + tanh)
+    return ranking[used], carried
+
+
+@compiled_instead_of(_step_above_whole)
+def step_above_features(
+    weights: NDArray[np.floating],
+    output: NDArray[np.float32],
+    tanhs: NDArray[np.float32],
+    ranking: NDArray[np.int64],
+    steps: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Step the hidden bias and the output layer in place, and return how to step the first layer.
+
+    Args:
+        weights: (2 * hidden,) bias and output layer.
+        output: (hidden,) float32, the output layer that the list was shown by.
+        tanhs: (docs, hidden) float32.
+        ranking: (k,) int64.
+        steps: (k,) learning rate times the gradient of the shown scores.
+
+    Returns:
+        (m,) the documents that are in a pair, and (m, hidden) float32: the first layer's step is the sum of the outer
+        products of their features and these.
+    """
+    hidden = output.shape[0]
+    # Most shown documents are in no pair.
+    used = np.flatnonzero(steps)
+    carried = np.empty((used.shape[0], hidden), np.float32)
+    one, bias, layer = np.float32(1.0), weights[:hidden], weights[hidden:]
+    for i in range(used.shape[0]):
+        step = np.float32(steps[used[i]])
+        of_inputs, of_output = step * np.float32(0.25), step * np.float32(0.5)
+        tanh, row = tanhs[ranking[used[i]]], carried[i]
+        for j in range(hidden):
+            # h = (1 + tanh) / 2, so h (1 - h) = (1 - tanh^2) / 4.
+            row[j] = of_inputs * (output[j] * (one - tanh[j] * tanh[j]))
+        for j in range(hidden):
+            bias[j] += row[j]
+        for j in range(hidden):
+            layer[j] += of_output * (one + tanh[j])
+    return ranking[used], carried
 
 
 def _add_whole(weights: NDArray[np.floating], change: NDArray[np.float32]) -> None:

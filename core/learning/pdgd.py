@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.errors import DataError
-from foltr.core.learning.display import MOST_COMPARED, pair_index
+from foltr.core.learning.display import MOST_COMPARED, pair_index, plackett_luce_reversals
 from foltr.core.learning.linear import score
-from foltr.core.learning.plackett_luce import log_add_exp, plackett_luce_denominators, reversal_weight
-from foltr.core.numerics.compiled import compiled
+from foltr.core.learning.plackett_luce import are_exact, plackett_luce_sums, reversal_of_sums, which_are_shown
+from foltr.core.numerics.compiled import compiled, compiled_instead_of
 
 
 def pdgd_step(
@@ -137,7 +137,7 @@ def clicked_reversals(
 ) -> NDArray[np.float64]:
     """Return the reversals, of those pairs that clicks compare, of a list drawn by the scores' Plackett-Luce model.
 
-    The others are 0. Each is bit for bit that of `foltr.core.learning.display.sampled_list`; a simulator learns from
+    The others may be 0. Each is bit for bit that of `foltr.core.learning.display.sampled_list`; a simulator learns from
     each list once, and does not need the rest.
 
     Args:
@@ -145,33 +145,20 @@ def clicked_reversals(
         ranking: (k,) int64 distinct document indices.
         clicks: (k,) bool.
     """
-    n = min(ranking.shape[0], MOST_COMPARED)
-    _check_lengths(ranking.shape[0], clicks.shape[0], n * (n - 1) // 2)
+    length = ranking.shape[0]
+    n = min(length, MOST_COMPARED)
+    _check_lengths(length, clicks.shape[0], n * (n - 1) // 2)
     reversals = np.zeros(n * (n - 1) // 2, np.float64)
     last_click, seen = _last_click_and_seen(clicks)
     if last_click < 0:
         return reversals
-    shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
-    uppers = np.empty(seen, np.int64)
-    swapped, log_odds = np.empty(seen, np.float64), np.empty(seen, np.float64)
+    chances, left = plackett_luce_sums(scores, ranking)
+    if not are_exact(chances, left):
+        return plackett_luce_reversals(scores, ranking)
     for lower in range(1, seen):
-        # The pairs of one lower position side by side, each as in `reversal_log_odds`: while a sum waits for its last
-        # exponential and logarithm, the processor computes those of the other pairs.
-        n_pairs = 0
         for upper in range(lower):
             if clicks[upper] != clicks[lower]:
-                uppers[n_pairs] = upper
-                swapped[n_pairs] = log_add_exp(log_denominators[lower + 1], shown_scores[upper])
-                log_odds[n_pairs] = swapped[n_pairs] - log_denominators[lower]
-                n_pairs += 1
-        for i in range(lower - 1, 0, -1):
-            for pair in range(n_pairs):
-                if uppers[pair] >= i:
-                    break
-                swapped[pair] = log_add_exp(swapped[pair], shown_scores[i])
-                log_odds[pair] += swapped[pair] - log_denominators[i]
-        for pair in range(n_pairs):
-            reversals[pair_index(uppers[pair], lower, n)] = reversal_weight(log_odds[pair])
+                reversals[pair_index(upper, lower, n)] = reversal_of_sums(chances, left, upper, lower)
     return reversals
 
 
@@ -194,16 +181,9 @@ def _shown_scores(scores: NDArray[np.floating], ranking: NDArray[np.int64]) -> N
     """Return (k,) scores in the order shown; DataError if the ranking does not fit these documents."""
     length = ranking.shape[0]
     shown_scores = np.empty(length, np.float64)
-    is_shown = np.zeros(scores.shape[0], np.bool_)
+    which_are_shown(scores.shape[0], ranking)
     for i in range(length):
-        document = ranking[i]
-        # Compiled code checks no bounds: a wrong index must stop here.
-        if document < 0 or document >= scores.shape[0]:
-            raise DataError("a shown document is not among the candidates")
-        if is_shown[document]:
-            raise DataError("a document is shown twice")
-        is_shown[document] = True
-        shown_scores[i] = scores[document]
+        shown_scores[i] = scores[ranking[i]]
         if not math.isfinite(shown_scores[i]):
             raise DataError("scores must be finite numbers to learn from")
     return shown_scores
@@ -231,7 +211,26 @@ def _weighted_rows(
     return total
 
 
-@compiled
+def _linear_step_whole(
+    weights: NDArray[np.floating],
+    features: NDArray[np.float32],
+    ranking: NDArray[np.int64],
+    clicks: NDArray[np.bool_],
+    scores: NDArray[np.floating],
+    reversals: NDArray[np.float64],
+    learning_rate: float,
+    proximal: float,
+    base: NDArray[np.floating],
+) -> NDArray[np.floating]:
+    if features.shape[0] != scores.shape[0] or features.shape[1] != weights.shape[0]:
+        raise DataError("features must be documents by weights")
+    if base.shape[0] != weights.shape[0]:
+        raise DataError("the base weights must be as many as the weights")
+    gradient = _weighted_rows(features, ranking, score_gradient(scores, ranking, clicks, reversals))
+    return (weights + learning_rate * (gradient - proximal * (weights - base))).astype(weights.dtype)
+
+
+@compiled_instead_of(_linear_step_whole)
 def linear_step(
     weights: NDArray[np.floating],
     features: NDArray[np.float32],
@@ -248,5 +247,15 @@ def linear_step(
         raise DataError("features must be documents by weights")
     if base.shape[0] != weights.shape[0]:
         raise DataError("the base weights must be as many as the weights")
-    gradient = _weighted_rows(features, ranking, score_gradient(scores, ranking, clicks, reversals))
-    return (weights + learning_rate * (gradient - proximal * (weights - base))).astype(weights.dtype)
+    gradient = score_gradient(scores, ranking, clicks, reversals)
+    # numba would make whole arrays of what a loop adds number by number.
+    total = np.zeros(features.shape[1], np.float64)
+    for i in range(ranking.shape[0]):
+        if gradient[i] != 0.0:
+            row = features[ranking[i]]
+            for j in range(total.shape[0]):
+                total[j] += gradient[i] * row[j]
+    stepped = np.empty_like(weights)
+    for j in range(total.shape[0]):
+        stepped[j] = weights[j] + learning_rate * (total[j] - proximal * (weights[j] - base[j]))
+    return stepped

@@ -163,7 +163,7 @@ def listed(pairs: Iterable[tuple[str, float]], unit: str) -> str:
 def _of_product(what: str, product: str) -> Where:
     def where(results: Results) -> str:
         share = 1e-6 * at("learners", product)(results) * row("learners", "ours_per_s", what=what)(results)
-        return f"{share:.0%} of an interaction is scoring 120 documents once"
+        return f"a whole product of 120 documents takes {share:.0%} as long"
 
     return where
 

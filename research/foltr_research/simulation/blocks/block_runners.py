@@ -1,7 +1,8 @@
 """The device side of a simulated round for blocks of clients, on `foltr_research.simulation.blocks.drawn_rankings`.
 
 Clients do what `foltr.core.methods` makes a device do, with the same random numbers and kernels. Tests check that
-updates equal those of `foltr_research.simulation.runners.ReferenceRunner` bit for bit.
+updates equal those of `foltr_research.simulation.runners.ReferenceRunner` bit for bit, except neural rankers of many
+clients that share queries, which differ by rounding (`foltr_research.simulation.blocks.drawn_neural`).
 """
 
 from collections.abc import Callable

@@ -1,11 +1,12 @@
-"""Many devices' interactions with a neural ranker: groups of clients go through their lists side by side.
+"""Many devices' interactions with a neural ranker, in one kernel.
 
-Like `foltr_research.simulation.blocks.drawn_rankings`, with the same random numbers and bit-equal results: products are
-made one by one as on a device, by the same library. Operations whose result does not depend on a number's position,
-tanh and the kernel that ranks, clicks and learns, are done for all clients of a group at once. So the group shares the
-cost of calls.
+Like `foltr_research.simulation.blocks.drawn_rankings`, with the same random numbers, one client after the other. If
+enough clients share queries (`first_lists`), what the first layer of the common start makes of each query is computed
+once a round. A client's steps change that layer by a few outer products, and what these make of a query takes a tenth
+of the whole product. Sums are then in another order than on a device, and scores differ by rounding, 1e-6 of them;
+otherwise all is bit-equal.
 
-Shapes: n clients; B interactions at most; G clients in a group; d features; w weights.
+Shapes: n clients; B interactions at most; C steps that may wait; d features; w weights.
 """
 
 from collections.abc import Sequence
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 
 from foltr.core.learning.linear import exponential_race
 from foltr.core.learning.neural import halve_hidden_layer, hidden_inputs, n_neural_weights, output_scores
-from foltr.core.learning.neural_pdgd import neural_step
-from foltr.core.learning.pdgd import clicked_reversals
+from foltr.core.learning.neural_pdgd import neural_step, step_above_features
+from foltr.core.learning.pdgd import clicked_reversals, score_gradient
 from foltr.core.numerics.compiled import compiled
+from foltr.core.numerics.exponentials import take_tanh
 from foltr_research.simulation.blocks.drawn_rankings import (
     Documents,
     LearnedBlock,
@@ -26,26 +28,29 @@ from foltr_research.simulation.blocks.drawn_rankings import (
     Step,
     Users,
     docs_of,
+    documents_of,
     local_weights,
     log_times_of,
     see_serp,
 )
 
-# The weights of a group fit a processor's second-level cache beside the ranked documents: 12 bytes a weight.
-_WEIGHTS_OF_A_GROUP = 96_000
 _MOST_KEPT_BYTES = 2**26
+# What more steps make of a query takes longer than what the stepped layer makes of it.
+_MOST_WAITING = 32
 
 
 class FirstLists(NamedTuple):
-    """Hidden units of queries under the weights that all clients of a round start from, for reuse by other clients.
+    """The hidden layer of queries under the weights that all clients of a round start from, for all of them.
 
     Attributes:
-        tanhs: (documents of the data set, hidden) float32 of `foltr.core.learning.neural.hidden_tanhs`; without
+        inputs: (documents of the data set, hidden) float32 of `foltr.core.learning.neural.hidden_inputs`; without
             documents if nothing is kept.
+        scores: (documents of the data set,) float32.
         is_kept: (queries,) bool.
     """
 
-    tanhs: NDArray[np.float32]
+    inputs: NDArray[np.float32]
+    scores: NDArray[np.float32]
     is_kept: NDArray[np.bool_]
 
     def forget(self) -> None:
@@ -54,15 +59,35 @@ class FirstLists(NamedTuple):
 
 
 def first_lists(pool: QueryPool, hidden: int, n_clients: int) -> FirstLists:
-    """Return storage for a round's first lists, if enough clients share queries and they are not too large.
+    """Return storage for a round's queries, if enough clients share them and they are not too large.
 
     Storing costs a tenth of computing, so a fifth must be reused.
     """
     dataset = pool.dataset
     n_documents = len(dataset.features)
     is_worth_it = 2 * n_clients >= dataset.n_queries and 4 * n_documents * hidden <= _MOST_KEPT_BYTES
-    tanhs = np.empty((n_documents if is_worth_it else 0, hidden), np.float32)
-    return FirstLists(tanhs, np.zeros(dataset.n_queries, np.bool_))
+    inputs = np.empty((n_documents if is_worth_it else 0, hidden), np.float32)
+    return FirstLists(inputs, np.empty(len(inputs), np.float32), np.zeros(dataset.n_queries, np.bool_))
+
+
+class Memory(NamedTuple):
+    """What clients of a block share, and what each of them overwrites.
+
+    Attributes:
+        first: shared by those that start from the same weights.
+        halved_start: (hidden * (d + 1),) float32 of `halve_hidden_layer`, of the start weights.
+        halved: likewise, of the client's weights.
+        features, carried: (C, d) and (C, hidden) float32 of `step_above_features`: the steps that the client's first
+            layer lacks. C is 0 if nothing is kept of first lists.
+        tanhs: (documents of a query, hidden) float32.
+    """
+
+    first: FirstLists
+    halved_start: NDArray[np.float32]
+    halved: NDArray[np.float32]
+    features: NDArray[np.float32]
+    carried: NDArray[np.float32]
+    tanhs: NDArray[np.float32]
 
 
 def neural_pdgd_block(
@@ -77,8 +102,6 @@ def neural_pdgd_block(
 ) -> LearnedBlock:
     """Let clients with a neural ranker interact and learn; like `pdgd_block`.
 
-    The forward pass stays in NumPy, which vectorises products and tanh. It takes more than half of the time.
-
     Args:
         pool: of d features.
         start: (w,) or (n, w), w being hidden * (d + 2).
@@ -89,230 +112,192 @@ def neural_pdgd_block(
         first: results shared with other clients of the round that start from the same weights; read and written. None
             shares none.
     """
-    dataset = pool.dataset
-    n_weights = n_neural_weights(dataset.n_features, hidden)
-    bases = local_weights(pool, start, picks, users, n_weights)
-    learned = LearnedBlock(
-        np.empty(bases.shape, bases.dtype), np.full(picks.shape, np.nan), np.full(picks.shape, np.nan)
-    )
+    n_features = pool.dataset.n_features
+    n_weights = n_neural_weights(n_features, hidden)
+    weights = local_weights(pool, start, picks, users, n_weights)
+    learned = LearnedBlock(weights, np.full(picks.shape, np.nan), np.full(picks.shape, np.nan))
     if first is None or start.ndim > 1:
         first = first_lists(pool, hidden, 0)
-    group = _Group(pool, start.reshape(-1, n_weights), picks, users, learned, first, step)
-    for rows, log_times in log_times_of(pool, picks, device_rngs):
-        at = 0
-        for begin in range(rows.start, rows.stop, group.size):
-            clients = slice(begin, min(begin + group.size, rows.stop))
-            at += group.interact(clients, log_times[at:])
+    most_waiting = _MOST_WAITING if len(first.inputs) else 0
+    halved_start, halved = np.empty((2, hidden * (n_features + 1)), np.float32)
+    memory = Memory(
+        first,
+        halved_start,
+        halved,
+        np.empty((most_waiting, n_features), np.float32),
+        np.empty((most_waiting, hidden), np.float32),
+        np.empty((int(docs_of(pool, picks).max(initial=0)), hidden), np.float32),
+    )
+    times = log_times_of(pool, picks, device_rngs)
+    starts = np.ascontiguousarray(start).reshape(-1, n_weights)
+    _clients(pool.documents, picks, users, times, starts, memory, step, learned)
     return learned
 
 
-class Layers(NamedTuple):
-    """The hidden layers of a group's clients in the forward pass's form, kept beside the weights between steps.
-
-    Attributes:
-        has_own: (G,) bool, whether the weights differ from the common start. Until then no copy is made.
-        halved: (G, hidden * (d + 1)) float32 of `halve_hidden_layer`, for those that differ.
-        halved_start: (hidden * (d + 1),) float32 of the others.
-        starts: (1, w) or (n, w), the start weights, towards which FedProx pulls.
-    """
-
-    has_own: NDArray[np.bool_]
-    halved: NDArray[np.float32]
-    halved_start: NDArray[np.float32]
-    starts: NDArray[np.floating]
-
-
-class Turn(NamedTuple):
-    """The members of a group that have an interaction, and which.
-
-    Attributes:
-        picks: (n, B) queries.
-        first: the client in row 0 of the group.
-        members: (m,) rows of the group.
-        i: index of their interaction.
-    """
-
-    picks: NDArray[np.int64]
-    first: int
-    members: NDArray[np.int64]
-    i: int
-
-
-class Lists(NamedTuple):
-    """The lists of a turn after the forward pass, and the draws that order them.
-
-    Attributes:
-        tanhs: (documents of all members, hidden).
-        spans: (G + 1,) offsets of the members.
-        log_times: draws of all clients.
-        begins: (G, B) offsets of each interaction's draws.
-    """
-
-    tanhs: NDArray[np.float32]
-    spans: NDArray[np.int64]
-    log_times: NDArray[np.float64]
-    begins: NDArray[np.int64]
-
-
-class _Group:
-    """Clients who go through their interactions side by side, and memory that successive groups reuse.
-
-    Args:
-        starts: (1, w) weights that all start from, or (n, w).
-        learned: of all n clients; written to.
-    """
-
-    def __init__(
-        self,
-        pool: QueryPool,
-        starts: NDArray[np.floating],
-        picks: NDArray[np.int64],
-        users: Users,
-        learned: LearnedBlock,
-        first_lists: FirstLists,
-        step: Step,
-    ) -> None:
-        n_clients, n_weights = learned.weights.shape
-        hidden = first_lists.tanhs.shape[1]
-        self.size = max(1, min(n_clients, _WEIGHTS_OF_A_GROUP // n_weights))
-        self._pool = pool
-        starts = np.ascontiguousarray(starts)
-        self._picks = picks
-        self._n_docs = docs_of(pool, picks)
-        self._step = step
-        self._users = users
-        self._learned = learned
-        self._first_lists = first_lists
-        halved = np.empty((self.size, hidden * (pool.dataset.n_features + 1)), np.float32)
-        self._layers = Layers(np.empty(self.size, np.bool_), halved, np.empty(halved.shape[1], np.float32), starts)
-        halve_hidden_layer(starts[0], self._layers.halved_start)
-        most_docs = int(self._n_docs.max(initial=0))
-        self._tanhs = np.empty((self.size * most_docs, hidden), np.float32)
-        self._spans = np.empty(self.size + 1, np.int64)
-
-    def interact(self, clients: slice, log_times: NDArray[np.float64]) -> int:
-        """Let clients have all their interactions. Return the number of draws used.
-
-        Args:
-            log_times: of these clients, client by client in order issued, followed by those of others.
-        """
-        n_docs = self._n_docs[clients]
-        # Offsets of each interaction's draws.
-        ends = n_docs.cumsum().reshape(n_docs.shape)
-        begins = ends - n_docs
-        weights = self._learned.weights[clients]
-        starts = self._layers.starts
-        has_own = self._layers.has_own[: len(weights)]
-        has_own[:] = len(starts) > 1
-        if len(starts) > 1:
-            weights[:] = starts[clients]
-            for own, halved in zip(weights, self._layers.halved, strict=False):
-                halve_hidden_layer(own, halved)
-        interacts = self._picks[clients] >= 0
-        for i in range(interacts.shape[1]):
-            members = np.flatnonzero(interacts[:, i])
-            if len(members):
-                self._interact_once(clients.start, members, i, log_times, begins)
-        weights[~has_own] = starts[0]
-        return int(ends[-1, -1])
-
-    def _interact_once(
-        self,
-        first: int,
-        members: NDArray[np.int64],
-        i: int,
-        log_times: NDArray[np.float64],
-        begins: NDArray[np.int64],
-    ) -> None:
-        """Let members of the group, numbered relative to ``first``, have their interaction ``i``."""
-        documents, turn = self._pool.documents, Turn(self._picks, first, members, i)
-        n_docs = _inputs_of_all(documents, turn, self._layers, self._first_lists, self._tanhs, self._spans)
-        lists = Lists(self._tanhs[:n_docs], self._spans, log_times, begins)
-        np.tanh(lists.tanhs, out=lists.tanhs)
-        _learn_from_lists(
-            documents, self._users, turn, self._layers, self._first_lists, lists, self._step, self._learned
-        )
-
-
 @compiled
-def _inputs_of_all(
+def _clients(
     documents: Documents,
-    turn: Turn,
-    layers: Layers,
-    kept: FirstLists,
-    inputs: NDArray[np.float32],
-    spans: NDArray[np.int64],
-) -> int:
-    """Write the `hidden_inputs` of the members' lists one after another, and their offsets. Return the end.
-
-    Lists with kept hidden units are skipped.
-
-    Args:
-        inputs: (documents of all members or more, hidden), written to.
-        spans: (G + 1,), written to.
-    """
-    spans[0] = 0
-    for j in range(turn.members.shape[0]):
-        member = turn.members[j]
-        query = turn.picks[turn.first + member, turn.i]
-        start, end = documents.offsets[query], documents.offsets[query + 1]
-        spans[j + 1] = spans[j]
-        if kept.is_kept[query] and not layers.has_own[member]:
-            continue
-        spans[j + 1] += end - start
-        layer = layers.halved[member] if layers.has_own[member] else layers.halved_start
-        hidden_inputs(layer, documents.features[start:end], inputs[spans[j] : spans[j + 1]])
-    return int(spans[turn.members.shape[0]])
-
-
-@compiled
-def _learn_from_lists(
-    documents: Documents,
+    picks: NDArray[np.int64],
     users: Users,
-    turn: Turn,
-    layers: Layers,
-    first_lists: FirstLists,
-    lists: Lists,
+    times: tuple[NDArray[np.float64], NDArray[np.int64]],
+    starts: NDArray[np.floating],
+    memory: Memory,
     step: Step,
     learned: LearnedBlock,
 ) -> None:
-    """Let each member see and learn from a list after the forward pass. Writes layers, first lists and learned."""
-    has_own, kept, is_kept = layers.has_own, first_lists.tanhs, first_lists.is_kept
-    i = turn.i
-    for j in range(turn.members.shape[0]):
-        member = turn.members[j]
-        client = turn.first + member
-        query = turn.picks[client, i]
-        start, end = documents.offsets[query], documents.offsets[query + 1]
-        own = lists.tanhs[lists.spans[j] : lists.spans[j + 1]]
-        if own.shape[0] < end - start:
-            own = kept[start:end]
-        elif kept.shape[0] and not has_own[member] and not is_kept[query]:
-            kept[start:end] = own
-            is_kept[query] = True
-        base = layers.starts[client if layers.starts.shape[0] > 1 else 0]
-        scores = output_scores(learned.weights[client] if has_own[member] else base, own)
-        at, docs = lists.begins[member, i], end - start
-        ranking = exponential_race(scores, lists.log_times[at : at + docs], min(documents.serp_length, docs))
-        clicks, learned.ndcg[client, i], learned.reciprocal_ranks[client, i] = see_serp(
-            documents, query, ranking, users.tables, users.models[client, i], users.draws[client, i]
-        )
-        reversals = clicked_reversals(scores, ranking, clicks)
-        has_stepped = neural_step(
-            learned.weights[client],
-            documents.features[start:end],
-            own,
-            scores,
-            ranking,
-            clicks,
-            reversals,
-            step.learning_rate,
-            step.proximal,
-            base,
-            not has_own[member],
-        )
-        if has_stepped:
-            has_own[member] = True
-            # After the last list no forward pass needs them.
-            if (turn.picks[client, i + 1 :] >= 0).any():
-                halve_hidden_layer(learned.weights[client], layers.halved[member])
+    """The kernel of `neural_pdgd_block`.
+
+    Args:
+        times: of `log_times_of`.
+        starts: (1, w) weights that all start from, or (n, w).
+        memory: written to.
+        learned: written to.
+    """
+    log_times, begins = times
+    most_waiting, hidden = memory.carried.shape
+    n_first = documents.features.shape[1] * hidden
+    for client in range(picks.shape[0]):
+        start, weights = starts[client if starts.shape[0] > 1 else 0], learned.weights[client]
+        if client == 0 or starts.shape[0] > 1:
+            halve_hidden_layer(start, memory.halved_start)
+        # The first layer is the start's until the first step that does not wait.
+        weights[n_first:] = start[n_first:]
+        has_own, n_waiting = False, 0
+        for i in range(picks.shape[1]):
+            query = picks[client, i]
+            if query < 0:
+                continue
+            x = documents_of(documents, query)
+            docs = x.shape[0]
+            tanhs = memory.tanhs[:docs]
+            if has_own or not most_waiting:
+                hidden_inputs(memory.halved if has_own else memory.halved_start, x, tanhs)
+                take_tanh(tanhs, tanhs)
+                scores = output_scores(weights, tanhs)
+            else:
+                scores = _scores_from_start(documents, query, memory, start, (n_waiting, weights))
+            at = begins[client, i]
+            ranking = exponential_race(scores, log_times[at : at + docs], min(documents.serp_length, docs))
+            clicks, learned.ndcg[client, i], learned.reciprocal_ranks[client, i] = see_serp(
+                documents, query, ranking, users.tables, users.models[client, i], users.draws[client, i]
+            )
+            reversals = clicked_reversals(scores, ranking, clicks)
+            if most_waiting and not has_own and n_waiting == 0:
+                first = memory.first.inputs[documents.offsets[query] : documents.offsets[query + 1]]
+                _tanhs_of_shown(first, ranking, tanhs)
+            if not has_own and n_waiting + ranking.shape[0] <= most_waiting:
+                gradient = score_gradient(scores, ranking, clicks, reversals)
+                of_both = weights[n_first:], start[n_first:]
+                n_waiting += _step_that_waits(of_both, x, tanhs, ranking, gradient, step, memory, n_waiting)
+                continue
+            no_longer_waits = n_waiting > 0
+            if no_longer_waits:
+                _take_steps(memory, n_waiting, start, weights)
+                has_own, n_waiting = True, 0
+            has_stepped = neural_step(
+                weights,
+                x,
+                tanhs,
+                scores,
+                ranking,
+                clicks,
+                reversals,
+                step.learning_rate,
+                step.proximal,
+                start,
+                not has_own,
+            )
+            if has_stepped or no_longer_waits:
+                has_own = True
+                # After the last list no forward pass needs them.
+                if (picks[client, i + 1 :] >= 0).any():
+                    halve_hidden_layer(weights, memory.halved)
+        if n_waiting:
+            _take_steps(memory, n_waiting, start, weights)
+        elif not has_own:
+            weights[:n_first] = start[:n_first]
+
+
+@compiled
+def _scores_from_start(
+    documents: Documents,
+    query: int,
+    memory: Memory,
+    start: NDArray[np.floating],
+    changed: tuple[int, NDArray[np.floating]],
+) -> NDArray[np.float32]:
+    """Return the scores of a query's documents by the start, or by its first layer with steps that wait.
+
+    Args:
+        start: (w,) the start weights.
+        changed: how many steps wait, and the client's (w,) weights, whose first layer is not read.
+    """
+    x, first = documents_of(documents, query), memory.first
+    n_waiting, weights = changed
+    begin, end = documents.offsets[query], documents.offsets[query + 1]
+    inputs, scores, tanhs = first.inputs[begin:end], first.scores[begin:end], memory.tanhs[: end - begin]
+    if not first.is_kept[query]:
+        hidden_inputs(memory.halved_start, x, inputs)
+        take_tanh(inputs, tanhs)
+        scores[:] = output_scores(start, tanhs)
+        first.is_kept[query] = True
+    if n_waiting == 0:
+        return scores
+    # A step of the bias is one of the weights of a feature that is 1.
+    factors = np.float32(0.5) * (np.dot(x, memory.features[:n_waiting].T) + np.float32(1.0))
+    np.dot(factors, memory.carried[:n_waiting], tanhs)
+    for document in range(tanhs.shape[0]):
+        for unit in range(tanhs.shape[1]):
+            tanhs[document, unit] += inputs[document, unit]
+    take_tanh(tanhs, tanhs)
+    return output_scores(weights, tanhs)
+
+
+@compiled
+def _tanhs_of_shown(inputs: NDArray[np.float32], ranking: NDArray[np.int64], tanhs: NDArray[np.float32]) -> None:
+    """Write the rows of shown documents to the tanhs (docs, hidden) of a list whose scores were kept."""
+    shown = inputs[ranking]
+    take_tanh(shown, shown)
+    for i in range(ranking.shape[0]):
+        tanhs[ranking[i]] = shown[i]
+
+
+@compiled
+def _step_that_waits(
+    of_both: tuple[NDArray[np.floating], NDArray[np.floating]],
+    x: NDArray[np.float32],
+    tanhs: NDArray[np.float32],
+    ranking: NDArray[np.int64],
+    gradient: NDArray[np.float64],
+    step: Step,
+    memory: Memory,
+    n_waiting: int,
+) -> int:
+    """`neural_step` that only notes the step of the first layer, which has most of the weights.
+
+    Args:
+        of_both: (2 * hidden,) bias and output layer of the client, written to, and of its start.
+
+    Returns:
+        how many outer products more wait now.
+    """
+    weights, start = of_both
+    output = weights[memory.carried.shape[1] :].astype(np.float32)
+    if step.proximal != 0.0:
+        pull = step.learning_rate * step.proximal
+        weights -= pull * (weights - start)
+        memory.carried[:n_waiting] *= np.float32(1.0 - pull)
+    used, carried = step_above_features(weights, output, tanhs, ranking, step.learning_rate * gradient)
+    for i in range(used.shape[0]):
+        memory.features[n_waiting + i] = x[used[i]]
+        memory.carried[n_waiting + i] = carried[i]
+    n_more: int = used.shape[0]
+    return n_more
+
+
+@compiled
+def _take_steps(memory: Memory, n_waiting: int, start: NDArray[np.floating], weights: NDArray[np.floating]) -> None:
+    """Write the first layer of the start, with the steps that wait, to the weights."""
+    change = (memory.features[:n_waiting].T @ memory.carried[:n_waiting]).reshape(-1)
+    for i in range(change.shape[0]):
+        weights[i] = start[i] + change[i]

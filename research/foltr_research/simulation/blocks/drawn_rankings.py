@@ -2,12 +2,13 @@
 
 A block does exactly what the same devices would do one by one (score, `sample_plackett_luce`, `clicks_from_draws`,
 `pdgd_step`), with the same random numbers and kernels. Tests check that results are bit-equal. One block is for clients
-of one data set.
+of one data set. Clients that ask the same query go one after the other, so its documents come from the processor's
+cache: reading them from memory takes twice as long as scoring them.
 
 Shapes: n clients; B interactions at most; K documents shown at most; d features.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,10 +24,6 @@ from foltr.core.learning.linear import exponential_race, score
 from foltr.core.learning.pdgd import clicked_reversals, linear_step
 from foltr.core.numerics.compiled import compiled
 from foltr_research.simulation.click_tables import ClickTables
-
-# Random numbers are drawn for as many clients as fill this: 256 KB stay in the processor's cache. Drawing all at once
-# would spend longer on fresh memory than on drawing.
-_DRAWS_AT_A_TIME = 32_768
 
 
 class Documents(NamedTuple):
@@ -81,6 +78,14 @@ class Users(NamedTuple):
 
     tables: ClickTables
     models: NDArray[np.int64]
+    draws: NDArray[np.float64]
+
+
+class User(NamedTuple):
+    """The user of one interaction: a row of click models, and (2 + 2K,) draws."""
+
+    tables: ClickTables
+    model: int
     draws: NDArray[np.float64]
 
 
@@ -141,23 +146,23 @@ def pdgd_block(
     Raises:
         DataError: shapes, queries or grades that do not fit each other, or weights that have diverged.
     """
-    weights = local_weights(pool, start, picks, users, pool.dataset.n_features).copy()
-    ndcg = np.full(picks.shape, np.nan)
-    reciprocal_ranks = np.full(picks.shape, np.nan)
-    for rows, log_times in log_times_of(pool, picks, device_rngs):
-        theirs = Users(users.tables, users.models[rows], users.draws[rows])
-        learned = LearnedBlock(weights[rows], ndcg[rows], reciprocal_ranks[rows])
-        _pdgd_clients(pool.documents, picks[rows], theirs, log_times, step, learned)
-    return LearnedBlock(weights, ndcg, reciprocal_ranks)
+    weights = local_weights(pool, start, picks, users, pool.dataset.n_features)
+    weights[:] = start
+    learned = LearnedBlock(weights, np.full(picks.shape, np.nan), np.full(picks.shape, np.nan))
+    log_times, begins = log_times_of(pool, picks, device_rngs)
+    order = np.ascontiguousarray(np.argsort(picks, axis=0, kind="stable").T)
+    bases = np.ascontiguousarray(start).reshape(-1, weights.shape[1])
+    _pdgd_clients(pool.documents, picks, order, users, (log_times, begins), bases, step, learned)
+    return learned
 
 
 def local_weights(
     pool: QueryPool, start: NDArray[np.float64], picks: NDArray[np.int64], users: Users, n_weights: int
 ) -> NDArray[np.float64]:
-    """Check a block's arguments, since compiled code checks no bounds, and return each client's weights.
+    """Check a block's arguments, since compiled code checks no bounds, and return memory for each client's weights.
 
     Returns:
-        (n, n_weights) of the type of `start`, read-only.
+        (n, n_weights) of the type of `start`, with any values.
 
     Raises:
         DataError: they do not fit each other.
@@ -177,11 +182,21 @@ def local_weights(
             f"{pool.dataset.name} has grade {pool.highest_grade}, the click models grades 0 to "
             f"{tables.click.shape[1] - 1}"
         )
-    if picks.size and not -1 <= picks.min() <= picks.max() < pool.dataset.n_queries:
+    if not _are_between(picks, -1, pool.dataset.n_queries - 1):
         raise DataError(f"{pool.dataset.name} has queries 0 to {pool.dataset.n_queries - 1}; another was picked")
-    if picks.size and not 0 <= users.models.min() <= users.models.max() < tables.click.shape[0]:
+    if not _are_between(users.models, 0, tables.click.shape[0] - 1):
         raise DataError(f"there are {tables.click.shape[0]} click models; another was picked")
-    return np.broadcast_to(start, (n_clients, n_weights))
+    return np.empty((n_clients, n_weights), start.dtype)
+
+
+@compiled
+def _are_between(values: NDArray[np.int64], least: int, most: int) -> bool:
+    """Whether all (n, B) values are from least to most."""
+    n_beyond = 0
+    for row in values:
+        for value in row:
+            n_beyond += value < least or value > most
+    return n_beyond == 0
 
 
 @compiled
@@ -220,83 +235,92 @@ def docs_of(pool: QueryPool, picks: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def log_times_of(
     pool: QueryPool, picks: NDArray[np.int64], device_rngs: Sequence[np.random.Generator]
-) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """Yield runs of clients with the logarithms of their exponential draws, client by client in order issued.
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the logarithms of all clients' exponential draws, client by client in order issued.
 
-    The array is reused in the next step.
+    Returns:
+        (documents of all lists,) float64, and (n, B) where each interaction's begin.
     """
     if len(device_rngs) != picks.shape[0]:
         raise DataError(f"{picks.shape[0]} clients need as many generators, not {len(device_rngs)}")
-    if not picks.size:
-        return
-    n_docs = docs_of(pool, picks).sum(axis=1).tolist()
-    buffer = np.empty(max(_DRAWS_AT_A_TIME, *n_docs), np.float64)
-    first = filled = 0
-    for client, n in enumerate(n_docs):
-        if filled + n > buffer.shape[0]:
-            yield slice(first, client), np.log(buffer[:filled])
-            first, filled = client, 0
-        device_rngs[client].standard_exponential(out=buffer[filled : filled + n])
-        filled += n
-    yield slice(first, len(n_docs)), np.log(buffer[:filled])
+    begins = np.zeros(picks.size + 1, np.int64)
+    docs_of(pool, picks).cumsum(out=begins[1:])
+    log_times = np.empty(begins[-1], np.float64)
+    at = begins[:: max(1, picks.shape[1])].tolist()
+    for rng, begin, end in zip(device_rngs, at, at[1:], strict=False):
+        rng.standard_exponential(out=log_times[begin:end])
+    np.log(log_times, out=log_times)
+    return log_times, begins[:-1].reshape(picks.shape)
 
 
 @compiled
 def _pdgd_clients(
     documents: Documents,
     picks: NDArray[np.int64],
+    order: NDArray[np.int64],
     users: Users,
-    log_times: NDArray[np.float64],
+    times: tuple[NDArray[np.float64], NDArray[np.int64]],
+    bases: NDArray[np.float64],
     step: Step,
     learned: LearnedBlock,
 ) -> None:
-    """The kernel of `pdgd_block`. ``learned`` holds the clients' start weights, and is written to."""
-    at = 0
-    for client in range(picks.shape[0]):
-        user = Users(users.tables, users.models[client], users.draws[client])
-        seen = (learned.ndcg[client], learned.reciprocal_ranks[client])
-        own = learned.weights[client].copy()
-        weights, n_drawn = pdgd_client(documents, picks[client], user, log_times[at:], step, own, seen)
-        at += n_drawn
-        learned.weights[client] = weights
+    """The kernel of `pdgd_block`.
+
+    Args:
+        order: (B, n) the clients in the order of the queries that each interaction is about.
+        times: of `log_times_of`.
+        bases: (1, d) the start weights of all, or (n, d).
+        learned: holds the clients' start weights, and is written to.
+    """
+    log_times, begins = times
+    for i in range(picks.shape[1]):
+        scored, scores = -1, np.empty(0, np.float32)
+        for client in order[i]:
+            query = picks[client, i]
+            if query < 0:
+                continue
+            base, weights = bases[client if bases.shape[0] > 1 else 0], learned.weights[client]
+            # The first lists of clients that start from the same weights have the same scores.
+            if i > 0 or bases.shape[0] > 1 or query != scored:
+                scores = score(weights, documents_of(documents, query))
+                scored = query
+            user = User(users.tables, users.models[client, i], users.draws[client, i])
+            learned.ndcg[client, i], learned.reciprocal_ranks[client, i] = pdgd_interaction(
+                documents, query, scores, log_times[begins[client, i] :], user, step, base, weights
+            )
 
 
 @compiled
-def pdgd_client(
+def documents_of(documents: Documents, query: int) -> NDArray[np.float32]:
+    """Return the features of a query's documents."""
+    return documents.features[documents.offsets[query] : documents.offsets[query + 1]]
+
+
+@compiled
+def pdgd_interaction(
     documents: Documents,
-    picks: NDArray[np.int64],
-    user: Users,
+    query: int,
+    scores: NDArray[np.float32],
     log_times: NDArray[np.float64],
+    user: User,
     step: Step,
     base: NDArray[np.floating],
-    seen: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> tuple[NDArray[np.floating], int]:
-    """Let one client have its interactions of a round.
+    weights: NDArray[np.floating],
+) -> tuple[float, float]:
+    """Let one client have an interaction.
 
     Args:
-        picks: (B,).
-        user: one row of `Users`: models (B,) and draws (B, 2 + 2K).
-        log_times: of its lists in order issued, possibly followed by others.
+        scores: of the query's documents by the weights.
+        log_times: of the list, possibly followed by others.
         base: (d,) the start weights.
-        seen: (B,) nDCG and reciprocal rank, written to.
+        weights: (d,) the client's; written to.
 
     Returns:
-        (d,) the learned weights, ``base`` itself without an interaction; and how many of ``log_times`` were used.
+        nDCG and reciprocal rank of the list.
     """
-    mine, at = base, 0
-    ndcg, reciprocal_ranks = seen
-    for i in range(picks.shape[0]):
-        query = picks[i]
-        if query < 0:
-            continue
-        x = documents.features[documents.offsets[query] : documents.offsets[query + 1]]
-        scores = score(mine, x)
-        docs = scores.shape[0]
-        ranking = exponential_race(scores, log_times[at : at + docs], min(documents.serp_length, docs))
-        at += docs
-        clicks, ndcg[i], reciprocal_ranks[i] = see_serp(
-            documents, query, ranking, user.tables, user.models[i], user.draws[i]
-        )
-        reversals = clicked_reversals(scores, ranking, clicks)
-        mine = linear_step(mine, x, ranking, clicks, scores, reversals, step.learning_rate, step.proximal, base)
-    return mine, at
+    docs = scores.shape[0]
+    ranking = exponential_race(scores, log_times[:docs], min(documents.serp_length, docs))
+    clicks, ndcg, reciprocal_rank = see_serp(documents, query, ranking, user.tables, user.model, user.draws)
+    reversals, x = clicked_reversals(scores, ranking, clicks), documents_of(documents, query)
+    weights[:] = linear_step(weights, x, ranking, clicks, scores, reversals, step.learning_rate, step.proximal, base)
+    return ndcg, reciprocal_rank

@@ -15,15 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.errors import DataError
+from foltr.core.learning.linear import score
 from foltr.core.numerics.compiled import compiled
 from foltr_research.simulation.blocks.drawn_rankings import (
     Documents,
     QueryPool,
     Step,
+    User,
     Users,
-    docs_of,
+    documents_of,
     local_weights,
-    pdgd_client,
+    log_times_of,
+    pdgd_interaction,
 )
 
 # 2 MB of draws. More would leave the processor's second-level cache before the kernel reads them.
@@ -76,14 +79,7 @@ def pdgd_rounds(
     n_clients, n_rounds, most = picks.shape
     in_order = picks.reshape(n_clients, n_rounds * most)
     local_weights(pool, base.astype(np.float64), in_order, users, pool.dataset.n_features)
-    if len(device_rngs) != n_clients:
-        raise DataError(f"{n_clients} clients need as many generators, not {len(device_rngs)}")
-    ends = docs_of(pool, in_order).cumsum()
-    begins = np.append(0, ends).astype(np.int64)[:: n_rounds * most]
-    log_times = np.empty(int(begins[-1]))
-    for client, rng in enumerate(device_rngs):
-        rng.standard_exponential(out=log_times[begins[client] : begins[client + 1]])
-    np.log(log_times, out=log_times)
+    log_times, begins = log_times_of(pool, in_order, device_rngs)
     made = RoundsInARow(
         np.empty((n_rounds, len(base)), np.float32),
         np.empty((n_rounds, n_clients, len(base)), np.float32),
@@ -95,7 +91,7 @@ def pdgd_rounds(
         pool.documents,
         picks,
         Users(users.tables, users.models.reshape(picks.shape), users.draws.reshape(*picks.shape, -1)),
-        (log_times, begins[:-1].copy()),
+        (log_times, begins.reshape(picks.shape)),
         step,
         base,
         made,
@@ -119,30 +115,33 @@ def _rounds(
 
     Args:
         picks: (n, R, B); models and draws of ``users`` likewise.
-        times: the clients' draws, and (n,) offsets of the next ones, written to.
+        times: of `log_times_of`, with (n, R, B) begins.
         first: (d,) the first round's model.
         made: written to.
         lengths: (R, n); `_AS_IT_IS` for an update that is not scaled.
     """
-    log_times, at = times
+    log_times, begins = times
     following = made.models
     n_values = first.shape[0]
-    base, total, scratch = np.empty(n_values), np.empty(n_values), np.empty(n_values)
+    base, learned, total, scratch = np.empty(n_values), np.empty(n_values), np.empty(n_values), np.empty(n_values)
     largest = np.empty(1, np.float32)
     for number in range(picks.shape[1]):
         base[:] = first if number == 0 else following[number - 1]
         total[:] = 0.0
         n_all = 0.0
         for client in range(picks.shape[0]):
-            user = Users(users.tables, users.models[client, number], users.draws[client, number])
-            seen = (made.ndcg[number, client], made.reciprocal_ranks[number, client])
-            learned, n_drawn = pdgd_client(
-                documents, picks[client, number], user, log_times[at[client] :], step, base, seen
-            )
-            at[client] += n_drawn
+            learned[:] = base
             n_interactions = 0.0
             for i in range(picks.shape[2]):
-                n_interactions += 1.0 if picks[client, number, i] >= 0 else 0.0
+                query = picks[client, number, i]
+                if query >= 0:
+                    n_interactions += 1.0
+                    scores = score(learned, documents_of(documents, query))
+                    theirs = log_times[begins[client, number, i] :]
+                    user = User(users.tables, users.models[client, number, i], users.draws[client, number, i])
+                    made.ndcg[number, client, i], made.reciprocal_ranks[number, client, i] = pdgd_interaction(
+                        documents, query, scores, theirs, user, step, base, learned
+                    )
             n_all += n_interactions
             update = made.updates[number, client]
             for j in range(n_values):

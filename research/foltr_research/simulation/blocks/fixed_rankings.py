@@ -101,7 +101,8 @@ def ranking_block(
     Raises:
         DataError: shapes, queries or grades that do not fit each other, or scores that are not finite.
     """
-    mine = local_weights(pool, weights, picks, users, _n_weights(pool, hidden)).copy()
+    mine = local_weights(pool, weights, picks, users, _n_weights(pool, hidden))
+    mine[:] = weights
     variants = np.zeros(picks.shape, np.int64)
     return _show(pool, mine.reshape(len(mine), 1, -1), variants, picks, users, hidden, activation)
 
