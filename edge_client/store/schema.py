@@ -34,7 +34,8 @@ CREATE TABLE interactions (
     log_probability REAL,     -- of the list as it was drawn
     schema_hash BLOB CHECK (length(schema_hash) = 32),  -- of the schema its features are of; NULL without one
     relearned INTEGER NOT NULL DEFAULT 0 CHECK (relearned >= 0),  -- in so many steps of unlearning jobs
-    base_reward REAL CHECK (base_reward BETWEEN 0 AND 1)  -- foltr.core.learning.rewards; NULL: nobody is to know
+    base_reward REAL CHECK (base_reward BETWEEN 0 AND 1), -- foltr.core.learning.rewards; NULL: nobody is to know
+    credit REAL CHECK (credit BETWEEN -1 AND 1)  -- foltr.core.learning.gate; NULL likewise
 ) STRICT;
 CREATE TABLE bounds (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
@@ -121,6 +122,8 @@ CREATE TABLE comparison (
     square_difference_square REAL NOT NULL CHECK (square_difference_square >= 0)
 ) STRICT;
 """
+# For a store made before there was this column.
+ADD_CREDIT: Final = "ALTER TABLE interactions ADD COLUMN credit REAL CHECK (credit BETWEEN -1 AND 1)"
 # Apart, so that a store made before there was this table gets it, too.
 RECENT_LISTS: Final = """
 CREATE TABLE IF NOT EXISTS recent_lists (

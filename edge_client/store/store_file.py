@@ -25,7 +25,7 @@ from foltr.core.errors import DataError, SettingsError, UsageError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.file_locks import create_private, lock_store
 from foltr.edge_client.store import ledger
-from foltr.edge_client.store.schema import RECENT_LISTS, SCHEMA, SCHEMA_VERSION
+from foltr.edge_client.store.schema import ADD_CREDIT, RECENT_LISTS, SCHEMA, SCHEMA_VERSION
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -181,6 +181,8 @@ class StoreFile:
             if version == 0:
                 self._create(cursor)
             cursor.execute(RECENT_LISTS)
+            if ("credit",) not in self.rows("SELECT name FROM pragma_table_info('interactions')"):
+                cursor.execute(ADD_CREDIT)
             self.forgotten = self.rows("SELECT state FROM owner") == [("forgotten",)]
             self._set_owner(cursor, owner)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from foltr.core.learning.credits import STAKES, Credits
 from foltr.core.learning.gate import (
     FEWEST_CREDITS,
     OPENS_AT,
@@ -12,7 +13,6 @@ from foltr.core.learning.gate import (
     SHARE_LIKELY,
     SHARE_PROMISING,
     SHARE_WARY,
-    STAKES,
     FadingMean,
     Gate,
     ShownCount,
