@@ -33,7 +33,7 @@ class Credits(NamedTuple):
 
     @property
     def score(self) -> float:
-        """Return by how many standard errors they exceed 0, their mean if both orders are equally good; 0 without any."""
+        """Return by how many standard errors they exceed 0, the mean of equal orders; 0 without any."""
         return self.total / math.sqrt(self.squares) if self.squares else 0.0
 
     @property

@@ -56,8 +56,9 @@ SHARED_OPENS_AT = 20.0
 """All clients' credits open it once a stake on these has grown so many times."""
 FEWEST_BASE_LISTS = 20.0
 """And with so many lists of the base, in effect, or a model that is worse for this user would show late."""
-SHARED_UNLIKELY_BELOW = -1.0
-"""All clients' credits do not say that the model may be better if they are below 0 by so many standard errors."""
+SHARED_PROMISING_FROM = -0.5
+SHARED_LIKELY_ABOVE = 0.5
+"""All clients' credits say that the model looks no worse, or better, from so many standard errors on."""
 OBJECTS_BELOW = -1.0
 """And unless the own credits are below 0 by so many standard errors."""
 CLOSES_BELOW = -2.0
@@ -209,8 +210,12 @@ class Gate:
         """Return how many of the next lists should be interleaved."""
         if self.is_open:
             return SHARE_WARY
-        by_own = self._share_by_own
-        return by_own if by_own == SHARE_DISMISSED or self._was_open else max(by_own, self._share_by_shared)
+        by_own, by_shared = self._share_by_own, self._share_by_shared
+        if by_own == SHARE_DISMISSED or self._was_open or not self.shared.squares:
+            return by_own
+        share = max(by_own, by_shared)
+        # If all were interleaved there would be no lists of the base, without which the gate does not open.
+        return min(share, SHARE_PROMISING) if self.of_base.weight < FEWEST_BASE_LISTS else share
 
     @property
     def _share_by_own(self) -> float:
@@ -223,9 +228,9 @@ class Gate:
     @property
     def _share_by_shared(self) -> float:
         # The more favourable tenth is not in them: if the model is no better they are a little below 0.
-        if not self.shared.squares or self.shared.score < SHARED_UNLIKELY_BELOW:
+        if self.shared.score < SHARED_PROMISING_FROM:
             return SHARE_WARY
-        return SHARE_LIKELY if self.shared.total > 0.0 else SHARE_PROMISING
+        return SHARE_LIKELY if self.shared.score > SHARED_LIKELY_ABOVE else SHARE_PROMISING
 
     @property
     def _was_open(self) -> bool:
