@@ -52,9 +52,9 @@ FEWEST_CREDITS = 10.0
 """With fewer interleaved lists with a credit, in effect, a report says nothing of them."""
 OPENS_AT = 100.0
 """The gate opens once a stake on the model has grown so many times."""
-SHARED_OPENS_AT = 20.0
+SHARED_OPENS_AT = 30.0
 """All clients' credits open it once a stake on these has grown so many times."""
-FEWEST_BASE_LISTS = 20.0
+FEWEST_BASE_LISTS = 40.0
 """And with so many lists of the base, in effect, or a model that is worse for this user would show late."""
 SHARED_PROMISING_FROM = -0.5
 SHARED_LIKELY_ABOVE = 0.5

@@ -12,7 +12,7 @@ branch_labels = None
 depends_on = None
 
 _COMMENTS = {
-    "credit_total": "Sum of its lists' credits, above 0 for the model; null: none was credited",
+    "credit_total": "Sum of the credits of its lists, above 0 for the model; null: none was credited",
     "credit_squares": "Sum of the squares of these credits; null likewise",
 }
 
@@ -24,7 +24,7 @@ def upgrade() -> None:
     op.execute(f"ALTER TABLE updates ADD COLUMN credit_squares FLOAT {check}")
     if op.get_bind().dialect.name == "postgresql":
         for column, comment in _COMMENTS.items():
-            op.execute(f"COMMENT ON COLUMN updates.{column} IS '{comment.replace("'", "''")}'")
+            op.execute(f"COMMENT ON COLUMN updates.{column} IS '{comment}'")
     with_credits = sa.text("credit_squares IS NOT NULL")
     op.create_index(
         "ix_updates_credits",
