@@ -73,20 +73,12 @@ class Evaluator:
             request = self._request if self._is_asked() and self._participation.policy is None else None
             self._gate.share(Credits() if request is None else Credits(request.credit_total, request.credit_squares))
 
-    def rewards_of(self, serp: Serp, clicks: NDArray[np.bool_], before: NDArray[np.bool_] | None) -> ListRewards | None:
-        """Return the rewards of a list with its clicks (shown,); None if nobody may know them.
-
-        Args:
-            before: the clicks (shown,) that were recorded of it earlier: the first credit stays.
-        """
+    def rewards_of(self, serp: Serp, clicks: NDArray[np.bool_]) -> ListRewards | None:
+        """Return the rewards of a list with its clicks (shown,); None if nobody may know them."""
         if not self._enabled or serp.base_positions is None:
             return None
-        credit = 0.0 if before is None else credit_of(before, serp.to_credit)
-        return ListRewards(
-            first_click_reward(clicks),
-            base_order_reward(serp.base_positions, clicks),
-            credit or credit_of(clicks, serp.to_credit),
-        )
+        base_reward = base_order_reward(serp.base_positions, clicks)
+        return ListRewards(first_click_reward(clicks), base_reward, credit_of(clicks, serp.to_credit))
 
     def evaluation_of(self, interaction_ids: Sequence[int]) -> Evaluation | None:
         """Return the evaluation in an update of these interactions; None if nobody asks, or no rewards are stored."""

@@ -85,7 +85,7 @@ class Recorder:
                     write(cursor)
 
         n_dropped = self._store.n_dropped
-        rewards = self._evaluator.rewards_of(serp, clicks, None if before is None else before.clicks)
+        rewards = self._evaluator.rewards_of(serp, clicks)
         interaction = store_list(self._store, shown, clicks, within, rewards, judged)
         if interaction is None:
             return None

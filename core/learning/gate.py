@@ -213,6 +213,8 @@ class Gate:
         by_own, by_shared = self._share_by_own, self._share_by_shared
         if by_own == SHARE_DISMISSED or self._was_open or not self.shared.squares:
             return by_own
+        if self.credits.total < 0.0 and by_shared == SHARE_PROMISING:
+            return by_own
         share = max(by_own, by_shared)
         # If all were interleaved there would be no lists of the base, without which the gate does not open.
         return min(share, SHARE_PROMISING) if self.of_base.weight < FEWEST_BASE_LISTS else share

@@ -50,8 +50,8 @@ def insert_interaction(
     return cursor.lastrowid if cursor.rowcount == 1 else None
 
 
-def delete_waiting(cursor: sqlite3.Cursor, serp_id: str, learned: int) -> None:
-    """Delete a list's interaction.
+def delete_waiting(cursor: sqlite3.Cursor, serp_id: str, learned: int) -> float | None:
+    """Delete a list's interaction; return its credit, which stays: the gate has counted it.
 
     Args:
         learned: the number above which interactions wait.
@@ -59,12 +59,16 @@ def delete_waiting(cursor: sqlite3.Cursor, serp_id: str, learned: int) -> None:
     Raises:
         DataError: it does not wait, so it cannot be recorded again.
     """
-    cursor.execute("DELETE FROM interactions WHERE serp_id = ? AND id > ?", (serp_id, learned))
-    if cursor.rowcount == 0:
+    found = cursor.execute("SELECT id, credit FROM interactions WHERE serp_id = ? AND id > ?", (serp_id, learned))
+    row = found.fetchone()
+    if row is None:
         raise DataError(
             f"clicked: list {serp_id:.40} is in an update already, or made room for newer ones: more clicks on it come "
             "too late. Those recorded before stay. Record a list's clicks sooner, or together"
         )
+    cursor.execute("DELETE FROM interactions WHERE id = ?", row[:1])
+    credit: float | None = row[1]
+    return credit
 
 
 def make_room(cursor: sqlite3.Cursor, bounds: CountingBounds, limit: int) -> int:

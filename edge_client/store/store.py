@@ -135,7 +135,9 @@ class DeviceStore(KnowledgeStore):
             return None
         with self.transaction() as cursor:
             if replaces:
-                delete_waiting(cursor, serp_id, self._bounds.learned)
+                first_credit = delete_waiting(cursor, serp_id, self._bounds.learned)
+                if rewards is not None and first_credit:
+                    rewards = replace(rewards, credit=first_credit)
             row_id = insert_interaction(cursor, serp_id, shown, self.schema_hash, rewards)
             if row_id is None:
                 return None
