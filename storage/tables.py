@@ -350,10 +350,8 @@ updates = Table(
     Column("clicked", Float, comment="Share of its lists with a click, 0 to 1; null: it came without an evaluation"),
     Column("reward", Float, comment="Mean reciprocal rank of the first click, in its lists as shown; null likewise"),
     Column("base_reward", Float, comment="Mean reciprocal rank of these clicks in the base order; null likewise"),
-    Column(
-        "credit_total", Float, comment="Sum of the credits of its lists, above 0 for the model; null: none was credited"
-    ),
-    Column("credit_squares", Float, comment="Sum of the squares of these credits; null likewise"),
+    Column("credit_total", Float, comment="Credits of its lists, above 0 for the model; null: none"),
+    Column("credit_squares", Float, comment="Their squares; null likewise"),
     # A client contributes once to a round, and an update counts once however often it is delivered.
     PrimaryKeyConstraint("federation", "round", "client"),
     UniqueConstraint("client", "update_id"),

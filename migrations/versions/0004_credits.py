@@ -12,8 +12,8 @@ branch_labels = None
 depends_on = None
 
 _COMMENTS = {
-    "credit_total": "Sum of the credits of its lists, above 0 for the model; null: none was credited",
-    "credit_squares": "Sum of the squares of these credits; null likewise",
+    "credit_total": "Credits of its lists, above 0 for the model; null: none",
+    "credit_squares": "Their squares; null likewise",
 }
 
 

@@ -65,7 +65,7 @@ async def test_an_update_says_what_its_lists_credit(mqtt_broker, path):
 
 
 async def test_lists_of_a_withdrawn_model_credit_nothing(mqtt_broker):
-    """Whatever they earned is said all the same."""
+    """Their rewards are sent all the same."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=liking) as client:
         await tell(federator, since=1)
         await federator.announce(1, training=TRAINING)
@@ -119,7 +119,7 @@ async def test_a_device_that_was_off_goes_by_what_is_announced_now(mqtt_broker, 
 
 
 async def test_more_clicks_leave_a_lists_credit(mqtt_broker):
-    """The gate has counted it, and so it is said."""
+    """The gate has counted it, and the update agrees."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=liking) as client:
         await tell(federator)
         await federator.announce(1, training=TRAINING)

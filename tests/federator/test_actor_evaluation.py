@@ -121,7 +121,7 @@ async def test_one_that_claims_all_it_can_adds_nothing_for_the_model(voting, cla
 
 
 async def test_credits_of_models_that_were_taken_back_count_no_more(voting) -> None:
-    """Devices are told to send none of these, either; an update that trained from one is refused anyway."""
+    """Devices send none of these, either; an update that trained from one is refused anyway."""
     served, devices = await voting(evaluation=True)
     await credit(served, devices, GIVEN)
     await credit(served, devices, GIVEN)

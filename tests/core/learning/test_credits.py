@@ -30,13 +30,13 @@ def test_one_client_or_none_says_nothing() -> None:
 
 
 def test_a_client_with_many_lists_counts_like_the_others() -> None:
-    """By the number of its lists, whatever they say: a hundred times as many weigh a hundredth each."""
+    """By the number of its lists, in either direction: a hundred times as many weigh a hundredth each."""
     assert pooled(np.array([3.0, 2.0, 100.0]), np.array([4.0, 4.0, 400.0])) == (1.0 + 2.0, 12.0)
 
 
 @pytest.mark.parametrize("n", [8, 100, 1000])
 def test_a_tenth_of_liars_adds_nothing_for_the_model(n: int) -> None:
-    """Whatever they claim, the total is no larger than the sum over the honest, if each of these is above 0."""
+    """The total is no larger than the sum over the honest, if each of these is above 0."""
     rng = np.random.default_rng(n)
     n_liars = math.ceil(LIARS * n)
     for claimed in (1.0, 50.0, 1e9):
@@ -62,7 +62,7 @@ def test_at_most_one_federation_in_a_hundred_believes_in_a_model_that_is_no_bett
 
 
 def test_a_tenth_that_speaks_against_everything_only_delays() -> None:
-    """Each takes as much as the best of the others gives, and no more."""
+    """Each takes as much as the best of the others gives, at most."""
     honest = np.full(90, 1.0)
     totals = np.concatenate([honest, np.full(10, -1e9)])
     assert pooled(totals, np.full(100, 2.0)).total == 90 - 10 - 10
