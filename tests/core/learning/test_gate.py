@@ -163,6 +163,9 @@ def test_more_lists_are_interleaved_if_all_clients_credits_speak_for_the_model()
     assert shares == [SHARE_WARY, SHARE_PROMISING, SHARE_LIKELY]
     dismissed = after(with_base, 30, Source.INTERLEAVED, FIRST, credit=-1)
     assert told(BETTER, dismissed).share_interleaved == SHARE_DISMISSED
+    hardly_worse = after(after(with_base, 2, Source.INTERLEAVED, FIRST, credit=1), 4, Source.INTERLEAVED, FIRST, -1)
+    shares = [told(Credits(total, 4.0), hardly_worse).share_interleaved for total in (0.0, 1.1)]
+    assert shares == [SHARE_WARY, SHARE_LIKELY], "the own credits come first"
 
 
 def test_counts_are_of_all_lists_by_source() -> None:
