@@ -13,9 +13,12 @@ from foltr.core.protocol.fields import Count, InFederation, Message
 
 # Of lists; a share of them is between none and all.
 Mean = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-# Bounded so that no sum of a million of them overflows.
-CreditTotal = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
-CreditSquares = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+# An update has up to 100,000 lists, with at most 1 each.
+_CreditTotal = Annotated[float, Field(ge=-1e5, le=1e5, allow_inf_nan=False)]
+_CreditSquares = Annotated[float, Field(ge=0, le=1e5, allow_inf_nan=False)]
+# More than any number of updates adds up to.
+_PooledTotal = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]
+_PooledSquares = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 
 
 class Evaluation(Message):
@@ -30,8 +33,8 @@ class Evaluation(Message):
     clicked: Mean
     reward: Mean
     base_reward: Mean
-    credit_total: CreditTotal = 0.0
-    credit_squares: CreditSquares = 0.0
+    credit_total: _CreditTotal = 0.0
+    credit_squares: _CreditSquares = 0.0
 
     @model_validator(mode="after")
     def _only_clicks_earn(self) -> Self:
@@ -53,5 +56,5 @@ class EvaluationRequest(InFederation):
 
     kind_name: ClassVar[str] = "evaluation_request"
     credits_since: Count = 0
-    credit_total: CreditTotal = 0.0
-    credit_squares: CreditSquares = 0.0
+    credit_total: _PooledTotal = 0.0
+    credit_squares: _PooledSquares = 0.0

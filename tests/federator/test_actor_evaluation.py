@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 from support.voting_devices import BACK, NAMES, ONES, forget, order, said, unlearn
 
 from foltr.core.protocol.evaluations import Evaluation
@@ -110,7 +111,7 @@ async def test_a_copy_counts_no_credits_twice(voting) -> None:
     assert shared(served) == (4.0, 20.0)
 
 
-@pytest.mark.parametrize("claimed", [credited(1e9, 1e-300), credited(1e9, 1e9)])
+@pytest.mark.parametrize("claimed", [credited(1e5, 1e-300), credited(1e5, 1e5)])
 async def test_one_that_claims_all_it_can_adds_nothing_for_the_model(voting, claimed) -> None:
     served, devices = await voting(evaluation=True)
     served.update(devices["a"], 1, 0, body=ONES, evaluation=claimed)
@@ -118,6 +119,22 @@ async def test_one_that_claims_all_it_can_adds_nothing_for_the_model(voting, cla
     total, squares = shared(served)
     assert total <= 4.0
     assert 16.0 <= squares <= 20.0
+
+
+async def test_a_round_of_liars_ends_like_any(voting) -> None:
+    """Each claims all that a message may; what they add up to is announced."""
+    served, devices = await voting(evaluation=True)
+    for _ in range(2):
+        opened = await latest_round(served.db, "mail")
+        for name in NAMES:
+            told = {"evaluation": credited(1e5, 1e5)}
+            served.update(devices[name], opened.number, opened.base_version, body=ONES, **told)
+        await served.turn()
+        served.clock.at += 100.0
+        await served.turn()
+    assert shared(served) == (8e5, 1e6)
+    with pytest.raises(ValidationError):
+        credited(1.1e5, 1.0)
 
 
 async def test_credits_of_models_that_were_taken_back_count_no_more(voting) -> None:
