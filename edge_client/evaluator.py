@@ -1,7 +1,8 @@
 """A device reports the ranker's quality by its user's clicks, if the federation asks.
 
 An update then carries three means over its lists: whether one was clicked, the reciprocal rank of the first click, and
-the reciprocal rank of these clicks in the application's order (`foltr.core.learning.rewards`).
+the reciprocal rank of these clicks in the application's order (`foltr.core.learning.rewards`); and the credits of lists
+that mixed both orders. The federator announces those of all clients, by which the gate may open sooner.
 
 A federator asks on a separate topic, for the present epoch. Under a policy the policy asks, and the means are masked
 (`foltr.edge_client.sums`). A method whose updates contain the device's noise is never evaluated: the means would reveal
@@ -9,17 +10,21 @@ of the clicks what the noise should hide.
 """
 
 from collections.abc import Sequence
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.learning.rewards import base_order_reward, mean_of_lists
+from foltr.core.learning.credits import Credits
+from foltr.core.learning.gate import credit_of
+from foltr.core.learning.rewards import ListRewards, base_order_reward, first_click_reward, mean_of_lists
 from foltr.core.logs import get_logger
 from foltr.core.methods.registry import spec_of
 from foltr.core.protocol.codec import Envelope
 from foltr.core.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.core.protocol.signing import epoch_and_number
 from foltr.core.protocol.trainings import Training
+from foltr.edge_client.gating import DeviceGate
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.serp import Serp
 from foltr.edge_client.store.store import DeviceStore
@@ -28,43 +33,69 @@ log = get_logger(__name__)
 
 
 class Evaluator:
-    """Reports for one device the reward of its lists. Any thread may call `base_reward_of`.
+    """Reports for one device the reward of its lists. Any thread may call `rewards_of`.
 
     Args:
+        gate: gets the credits of all clients; None without one.
         enabled: False stores nothing of the base order, and reports nothing.
     """
 
     def __init__(
-        self, federation: str, client_id: str, store: DeviceStore, participation: Participation, *, enabled: bool
+        self,
+        federation: str,
+        client_id: str,
+        store: DeviceStore,
+        participation: Participation,
+        gate: DeviceGate | None = None,
+        *,
+        enabled: bool,
     ) -> None:
         self._federation = federation
         self._client_id = client_id
         self._store = store
         self._participation = participation
+        self._gate = gate
         self._enabled = enabled
         self._epoch: int | None = None
+        self._request: EvaluationRequest | None = None
         self._logged_idle = False
 
     def receive_request(self, envelope: Envelope) -> None:
         """Take a request; ignore another federation's. MessageError if it cannot be read."""
-        if envelope.read(EvaluationRequest).federation == self._federation:
-            self._epoch = epoch_and_number(envelope.sequence)[0]
+        request = envelope.read(EvaluationRequest)
+        if request.federation == self._federation:
+            self._epoch, self._request = epoch_and_number(envelope.sequence)[0], request
+            self.share_credits()
 
-    def base_reward_of(self, serp: Serp, clicks: NDArray[np.bool_]) -> float | None:
-        """Return the base reward of a list with its clicks (shown,); None if nobody may know it."""
+    def share_credits(self) -> None:
+        """Let the gate use the credits of all clients while they hold; again with each round, which has the epoch."""
+        if self._gate is not None:
+            request = self._request if self._is_asked() and self._participation.policy is None else None
+            self._gate.share(Credits() if request is None else Credits(request.credit_total, request.credit_squares))
+
+    def rewards_of(self, serp: Serp, clicks: NDArray[np.bool_]) -> ListRewards | None:
+        """Return the rewards of a list with its clicks (shown,); None if nobody may know them."""
         if not self._enabled or serp.base_positions is None:
             return None
-        return base_order_reward(serp.base_positions, clicks)
+        base_reward = base_order_reward(serp.base_positions, clicks)
+        return ListRewards(first_click_reward(clicks), base_reward, credit_of(clicks, serp.to_credit))
 
     def evaluation_of(self, interaction_ids: Sequence[int]) -> Evaluation | None:
         """Return the evaluation in an update of these interactions; None if nobody asks, or no rewards are stored."""
         if not self._is_asked():
             return None
-        lists = self._store.earned(interaction_ids[0], interaction_ids[-1])
+        since = 0 if self._request is None else self._request.credits_since
+        lists = self._store.earned(interaction_ids[0], interaction_ids[-1], since)
         if not lists:
             return None  # all were recorded by software without a base order
         clicked, reward, base_reward = mean_of_lists(lists)
-        return Evaluation(clicked=clicked, reward=reward, base_reward=base_reward)
+        return Evaluation(
+            clicked=clicked,
+            reward=reward,
+            base_reward=base_reward,
+            credit_total=fsum(each.credit for each in lists),
+            credit_squares=fsum(each.credit**2 for each in lists),
+        )
 
     def _is_asked(self) -> bool:
         training, policy = self._participation.training, self._participation.policy

@@ -1,11 +1,16 @@
-"""A device's gate (`foltr.core.learning.gate`), stored with the lists that it judged by. It is never sent."""
+"""A device's gate (`foltr.core.learning.gate`), stored with the lists that it judged by. It is never sent.
+
+The credits of all clients (`share`) are not stored: they come again with each connection.
+"""
 
 import threading
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from foltr.core.learning.credits import Credits
 from foltr.core.learning.gate import Gate, Source, source_of_next, with_list, with_more_clicks
 from foltr.core.logs import get_logger
 from foltr.edge_client.events import GateChanged
@@ -33,7 +38,14 @@ class DeviceGate:
         self._rng = np.random.default_rng(None if seed is None else [seed, *b"gate"])
         self._lock = threading.Lock()
         self.gate: Gate = store.gate()
+        self._shared = Credits()
         self._written: Gate | None = None  # by this process; None also if no row may exist yet
+
+    def share(self, of_all: Credits) -> None:
+        """Judge the next lists also by the credits of all clients; the device's thread calls it."""
+        with self._lock:
+            self._shared = of_all
+            self.gate = replace(self.gate, shared=of_all)
 
     def source_of_next(self, *, may_interleave: bool) -> Source:
         """Return the source of the next list, if there is a model.
@@ -59,7 +71,9 @@ class DeviceGate:
 
     def apply_update(self, judged: Gate) -> GateChanged | None:
         """Use the gate that was written; return the event if it opened or closed."""
-        was_open, self.gate, self._written = self.gate.is_open, judged, judged
+        with self._lock:
+            was_open, self._written = self.gate.is_open, judged
+            self.gate = replace(judged, shared=self._shared)
         if judged.is_open is was_open:
             return None
         log.info(
@@ -67,12 +81,13 @@ class DeviceGate:
             client_id=self._client_id,
             credit_score=round(judged.credit_score, 2),
             model_score=round(judged.model_score, 2),
+            shared_score=round(judged.shared.score, 2),
         )
         return GateChanged(judged.is_open)
 
     def forget(self) -> None:
         """Reset the gate: the client was forgotten."""
-        self.gate, self._written = Gate(), None
+        self.gate, self._shared, self._written = Gate(), Credits(), None
 
 
 def judged_by(gate: Gate, serp: Serp, clicks: npt.NDArray[np.bool_], before: Recorded | None) -> Gate:

@@ -130,6 +130,7 @@ class Inbox:
         device.voter.anchor.withdraw(round_.withdraws_below)
         device.voter.refresh_pair()
         device.models.withdraw_below(round_.withdraws_below)
+        device.evaluator.share_credits()
         self._log_objection()
         device.trainer.catch_up()
         device.contributor.contribute()

@@ -75,7 +75,8 @@ class Privacy:
         keep_interactions: how many counted interactions are kept, for unlearning (docs/devices.md). 0 keeps none.
         recent_lists: how many of the newest lists are kept for their clicks, for a day.
         votes: say with each update whether the newest model suits this user's clicks better than an older one.
-        evaluation: say with each update, if the federation asks, how many of its lists were clicked, and how far up.
+        evaluation: say, if the federation asks, how many lists were clicked, how far up and in whose favour; use what
+            all say.
         unlearning_limits: how much unlearning jobs may ask of this device.
         privacy_limits: the highest epsilon and delta and the smallest cohort of a policy that this device accepts.
 

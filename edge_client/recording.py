@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from foltr.core.learning.gate import Gate
 from foltr.core.learning.interaction import Interaction
+from foltr.core.learning.rewards import ListRewards
 from foltr.edge_client.contribution import Contributor
 from foltr.edge_client.events import Observer
 from foltr.edge_client.gating import DeviceGate
@@ -86,8 +87,8 @@ class Recorder:
                     write(cursor)
 
         n_dropped = self._store.n_dropped
-        base_reward = self._evaluator.base_reward_of(serp, clicks)
-        interaction = store_list(self._store, shown, clicks, within, base_reward, judged)
+        rewards = self._evaluator.rewards_of(serp, clicks)
+        interaction = store_list(self._store, shown, clicks, within, rewards, judged)
         if interaction is None:
             return None
         in_order = self._store.n_dropped == n_dropped and before is None
@@ -123,7 +124,7 @@ def store_list(
     shown: RecentList,
     clicks: npt.NDArray[np.bool_],
     within: Within | None = None,
-    base_reward: float | None = None,
+    rewards: ListRewards | None = None,
     judged: Gate | None = None,
 ) -> Interaction | None:
     """Store a list with all its clicks (shown,); None as `DeviceStore.add_interaction` says.
@@ -152,6 +153,6 @@ def store_list(
         serp.log_probability,
         serp.source,
     )
-    stored = store.add_interaction(serp.serp_id, interaction, both, base_reward, replaces=before is not None)
+    stored = store.add_interaction(serp.serp_id, interaction, both, rewards, replaces=before is not None)
     store.recent.note_recorded(serp)
     return stored

@@ -84,7 +84,7 @@ def _cause(state: DeviceState, gate: Gate, *, is_gated: bool) -> str:
     if is_models is not gate.is_open:
         return "the method makes its own lists" if is_models else "the model cannot rank these documents, or is empty"
     if gate.is_open:
-        return f"clicks favoured the model's {OPENS_AT:.0f} to 1, and have not spoken against it since"
+        return "clicks favoured the model's, and have not spoken against it since"
     if gate.credits.weight < FEWEST_CREDITS:
         return f"fewer than {FEWEST_CREDITS:.0f} mixed lists say which order is better"
     return f"clicks do not favour the model's {OPENS_AT:.0f} to 1, but {gate.growth:.2g} to 1"

@@ -121,6 +121,7 @@ class FederationActor:
         model, events = await resume_rounds(self._store, claimed, now, leader)
         events += compare_rounds(self.state, announced_round, now)
         self.rounds.start(claimed, model)
+        await self.rounds.load_credits()
         if self._summing is not None:
             await self._summing.find_pause(self.state.round, now)
             self.rounds.hold(self._summing.is_held(now))
@@ -376,7 +377,7 @@ class FederationActor:
         if is_any_erased:
             # The erasure has changed what the rule remembers.
             await self.rounds.reload_model()
-            await self.rounds.reload_anchor()
+            await self.rounds.reload_after_erasure()
         for client_id in dict.fromkeys(decisions.forgotten_again):
             await self.eraser.notify_again(client_id, self.state.members.pseudonym(client_id))
         for client_id in dict.fromkeys(decisions.leftovers):

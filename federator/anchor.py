@@ -18,9 +18,8 @@ async def resume_anchor(
 ) -> None:
     """Load the anchor of the round that is open, or was last, with its policy."""
     version = None if shown is None else shown.anchor_version
-    replaced = [state.oldest_base, *(each.version for each in state.restored)]
     asked = state.plan.asks_for_votes(None if terms is None else terms.policy.policy)
-    if asked and version is not None and version >= max(replaced):
+    if asked and version is not None and version >= state.oldest_served:
         state.anchor = await store.get_anchor(version)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import structlog
 
 from foltr.core.aggregation.client_records import suspects_of
@@ -9,7 +10,9 @@ from foltr.core.aggregation.round_aggregation import OnlySuspectsError, TooFewUp
 from foltr.core.aggregation.vote_result import RoundEvaluation, Verdict
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.learning.credits import pooled
 from foltr.core.methods.base import NextModel
+from foltr.core.protocol.evaluations import EvaluationRequest
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import PAUSING, AbandonReason, RoundState
 from foltr.federator.anchor import as_anchor, count_votes, drop_erased_anchor, verdict_on
@@ -55,6 +58,7 @@ class Rounds:
         self._model: ModelRow | None = None
         self._announcer: Announcer | None = None
         self._is_held = False
+        self._evaluation: EvaluationRequest | None = None
 
     def start(self, claimed: ClaimedFederation, model: ModelRow) -> None:
         """Continue from the claimed state; ``model`` is the newest one."""
@@ -82,10 +86,23 @@ class Rounds:
         if model is not None:
             self._serve(model)
 
-    async def reload_anchor(self) -> None:
-        """Drop the anchor's announcement if an erasure has tainted it."""
-        if await drop_erased_anchor(self._store, self._state):
+    async def reload_after_erasure(self) -> None:
+        """Drop the anchor's announcement if an erasure has tainted it, and the credits of the erased client."""
+        before = self._evaluation
+        await self.load_credits()
+        if await drop_erased_anchor(self._store, self._state) or self._evaluation != before:
             self.announce()
+
+    async def load_credits(self) -> None:
+        """Load what clients' interleaved lists say of the models that were not withdrawn, if devices are asked."""
+        if not self._plan.asks_for_evaluation:
+            return
+        since = self._state.oldest_served
+        listed = await self._store.list_credits(since)
+        total, squares = pooled(*np.array(listed, np.float64).reshape(-1, 2).T)
+        self._evaluation = EvaluationRequest(
+            federation=self._plan.federation, credits_since=since, credit_total=total, credit_squares=squares
+        )
 
     def _serve(self, model: ModelRow) -> None:
         self._model = model
@@ -104,6 +121,7 @@ class Rounds:
             round_announcement(self._state, shown, is_open=is_open),
             None if self._state.anchor is None else model_announcement(self._plan, self._state.anchor),
             pace_announcement(self._state),
+            self._evaluation,
         )
 
     def hold(self, is_held: bool) -> None:
@@ -196,6 +214,7 @@ class Rounds:
         current.complete()
         self._serve(row)
         self._state.advance_to(following, version, anchor)
+        await self.load_credits()
         self.announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
         log_findings(number, model)
@@ -265,6 +284,7 @@ class Rounds:
         self._receipts.notify(take_back_round(state, current))
         state.restored.append(RestoredVersion(version, anchor.version))
         state.advance_to(following, version, as_anchor(state, self.model))
+        await self.load_credits()
         self.announce()
         log.warning("model_rolled_back", round=current.number, model=version, detail=restoration.events[0].detail)
 
@@ -298,6 +318,7 @@ class Rounds:
             self._receipts.notify(take_back_round(state, current))
             state.advance_to(following, version, as_anchor(state, self.model))
         state.oldest_base = version
+        await self.load_credits()
         self.announce()
         log.info("unlearning_done", job=job.number, model=version, n_clients=len(done))
         return done

@@ -19,7 +19,6 @@ from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.core.errors import MessageError, SettingsError, UnavailableError, first_cause
 from foltr.core.operator.credentials import FEDERATOR_USER
 from foltr.core.protocol.codec import Signer
-from foltr.core.protocol.evaluations import EvaluationRequest
 from foltr.core.protocol.signing import EpochSequence, SigningKey
 from foltr.core.protocol.states import OPEN_ROUND, TakesUpdates
 from foltr.core.protocol.topics import ClientTopic, Topics
@@ -149,8 +148,7 @@ class FederatorService:
         self._group_watch = None
         if sharing is not None:
             self._group_watch = GroupWatch(topics, self._link, sharing, self._actor.batches.note_undelivered)
-        request = EvaluationRequest(federation=plan.federation) if plan.asks_for_evaluation else None
-        self._announcer = Announcer(self._link, topics, signer, self._actor.batches.model_published, request)
+        self._announcer = Announcer(self._link, topics, signer, self._actor.batches.model_published)
         self._check = SelfCheck(
             self._holder,
             lambda: self._link if self._has_started else self._first_link,

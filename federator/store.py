@@ -190,6 +190,7 @@ class FederationStore(Transactions):
     count_votes = _reads(anchors.count_votes, frequent=True)
     list_tallies = _reads(anchors.list_tallies)
     count_suspects_alone = _reads(evaluations.count_suspects_alone, frequent=True)
+    list_credits = _reads(evaluations.list_credits, frequent=True)
     restore_anchor = _writes(anchors.restore_anchor)
 
     # --- what arrives ---------------------------------------------------------------------------------------

@@ -425,6 +425,8 @@ class UpdateRow:
     clicked: float | None
     reward: float | None
     base_reward: float | None
+    credit_total: float | None
+    credit_squares: float | None
     cipher: str
     key_fingerprint: bytes | None
     ticket: bytes | None

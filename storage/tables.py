@@ -350,6 +350,8 @@ updates = Table(
     Column("clicked", Float, comment="Share of its lists with a click, 0 to 1; null: it came without an evaluation"),
     Column("reward", Float, comment="Mean reciprocal rank of the first click, in its lists as shown; null likewise"),
     Column("base_reward", Float, comment="Mean reciprocal rank of these clicks in the base order; null likewise"),
+    Column("credit_total", Float, comment="Credits of its lists, above 0 for the model; null: none"),
+    Column("credit_squares", Float, comment="Their squares; null likewise"),
     # A client contributes once to a round, and an update counts once however often it is delivered.
     PrimaryKeyConstraint("federation", "round", "client"),
     UniqueConstraint("client", "update_id"),
@@ -372,41 +374,22 @@ updates = Table(
     CheckConstraint(
         "(base_reward IS NULL) = (clicked IS NULL) AND base_reward BETWEEN 0 AND clicked", name="base_reward"
     ),
+    CheckConstraint("credit_squares > 0", name="credit_squares"),
     comment="Every accepted update: the contribution of one client to one round; kept for ever",
 )
 
-_MASKED = "cohort IS NOT NULL"
-Index(
-    "uq_updates_position",
-    updates.c.federation,
-    updates.c.round,
-    updates.c.cohort,
-    updates.c.position,
-    unique=True,
-    sqlite_where=text(_MASKED),
-    postgresql_where=text(_MASKED),
-)
-_VOTES = "vote IS NOT NULL"
-Index(
-    "ix_updates_votes",
-    updates.c.federation,
-    updates.c.round,
-    updates.c.client,
-    updates.c.vote,
-    sqlite_where=text(_VOTES),
-    postgresql_where=text(_VOTES),
-)
 
-_EVALUATED = "clicked IS NOT NULL"
-Index(
-    "ix_updates_evaluations",
-    updates.c.federation,
-    updates.c.round,
-    updates.c.clicked,
-    updates.c.reward,
-    updates.c.base_reward,
-    sqlite_where=text(_EVALUATED),
-    postgresql_where=text(_EVALUATED),
+def _index_if(name: str, condition: str, *columns: str, unique: bool = False) -> None:
+    """Index the updates that fulfil a condition."""
+    chosen = (updates.c[column] for column in ("federation", "round", *columns))
+    Index(name, *chosen, unique=unique, sqlite_where=text(condition), postgresql_where=text(condition))
+
+
+_index_if("uq_updates_position", "cohort IS NOT NULL", "cohort", "position", unique=True)
+_index_if("ix_updates_votes", "vote IS NOT NULL", "client", "vote")
+_index_if("ix_updates_evaluations", "clicked IS NOT NULL", "clicked", "reward", "base_reward")
+_index_if(
+    "ix_updates_credits", "credit_squares IS NOT NULL", "client", "credit_total", "credit_squares", "base_version"
 )
 
 events = Table(

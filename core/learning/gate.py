@@ -1,8 +1,8 @@
 """A gate lets lists come from the model only while the clicks do not show that the application's order is better.
 
 The application's order is the base. A gate is closed, and the base shown, until the model has earned better; it is
-open, and the model's list shown, until the model does worse. One user's clicks decide, so the numbers are the device's
-own and do not depend on others.
+open, and the model's list shown, until the model does worse. The user's own clicks decide both; the first opening may
+also be decided by the clicks of all users of the federation, because one user's take long.
 
 It uses two comparisons, each for its strength:
 
@@ -16,6 +16,11 @@ It uses two comparisons, each for its strength:
 - *Lists as shown*: the rewards of the model's newest lists, a list's first click as a reciprocal rank, are compared
   with those of the base. It needs more lists for small differences, but soon notices what interleaving detects slowly:
   a model so bad that nobody clicks any more. It only closes the gate.
+
+*Shared*: what all clients' interleaved lists found, pooled (`foltr.core.learning.credits`), is evidence that the model
+is better on average. A user may differ. So it opens a gate only once, after enough lists of the base to compare the
+model's with, and unless the user's own credits speak against the model; own clicks close it as ever, and after that
+only they open it.
 
 Once the gate is open evidence fades, because the model changes each round. While it is closed few lists are
 interleaved, since a model may be far worse; half of them once it looks no worse, and all once it looks better, so that
@@ -34,6 +39,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.core.learning.credits import Credits
 from foltr.core.learning.rewards import first_click_reward
 
 CREDIT_DECAY = 0.99
@@ -46,8 +52,15 @@ FEWEST_CREDITS = 10.0
 """With fewer interleaved lists with a credit, in effect, a report says nothing of them."""
 OPENS_AT = 100.0
 """The gate opens once a stake on the model has grown so many times."""
-STAKES = (0.15, 0.3, 0.6, 1.2)
-"""The stakes of a bet, in equal parts: small ones win if the model is slightly better, large ones soon if by far."""
+SHARED_OPENS_AT = 30.0
+"""All clients' credits open it once a stake on these has grown so many times."""
+FEWEST_BASE_LISTS = 40.0
+"""And with so many lists of the base, in effect, or a model that is worse for this user would show late."""
+SHARED_PROMISING_FROM = -0.5
+SHARED_LIKELY_ABOVE = 0.5
+"""All clients' credits say that the model looks no worse, or better, from so many standard errors on."""
+OBJECTS_BELOW = -1.0
+"""And unless the own credits are below 0 by so many standard errors."""
 CLOSES_BELOW = -2.0
 """It closes if they are below 0 by so many standard errors."""
 WORSE_BY = 2.0
@@ -66,7 +79,6 @@ SHARE_LIKELY = 1.0
 """The share while the gate is closed and the credits exceed 0 by a standard error."""
 FEWEST_PROMISING = 4.0
 """The fewest credits for that, in effect."""
-_LARGEST_EXPONENT = 700.0  # exp of a larger number overflows
 _Z = 1.96  # standard errors of an interval of 95 %
 _LEAST_VARIANCE = 0.02  # of a reciprocal rank: a few equal ones are no certainty
 
@@ -176,6 +188,7 @@ class Gate:
         credits: of interleaved lists that told the two apart: 1 to the model, -1 to the base.
         of_base, of_model: reciprocal ranks of the first click on each one's lists; the model's since the gate opened.
         counts: by source, all lists ever.
+        shared: the credits of all clients, pooled; not the device's own, and not stored with them.
     """
 
     is_open: bool = False
@@ -183,6 +196,7 @@ class Gate:
     of_base: FadingMean = _NO_NUMBERS
     of_model: FadingMean = _NO_NUMBERS
     counts: Mapping[Source, ShownCount] = field(default_factory=dict)
+    shared: Credits = field(default=Credits(), compare=False)
 
     def __post_init__(self) -> None:
         # A reader of the gate must not change the device's own.
@@ -194,27 +208,59 @@ class Gate:
     @property
     def share_interleaved(self) -> float:
         """Return how many of the next lists should be interleaved."""
-        if self.is_open or self.credits.share_of_variance * FEWEST_PROMISING > 1.0:
+        if self.is_open:
+            return SHARE_WARY
+        by_own, by_shared = self._share_by_own, self._share_by_shared
+        if by_own == SHARE_DISMISSED or self._was_open or not self.shared.squares:
+            return by_own
+        if self.credits.total < 0.0 and by_shared == SHARE_PROMISING:
+            return by_own
+        share = max(by_own, by_shared)
+        # If all were interleaved there would be no lists of the base, without which the gate does not open.
+        return min(share, SHARE_PROMISING) if self.of_base.weight < FEWEST_BASE_LISTS else share
+
+    @property
+    def _share_by_own(self) -> float:
+        if self.credits.share_of_variance * FEWEST_PROMISING > 1.0:
             return SHARE_WARY
         if self.credits.total >= 0.0:
             return SHARE_LIKELY if self.credit_score > 1.0 else SHARE_PROMISING
         return SHARE_DISMISSED if self.credit_score < DISMISSED_BELOW else SHARE_WARY
 
     @property
+    def _share_by_shared(self) -> float:
+        # The more favourable tenth is not in them: if the model is no better they are a little below 0.
+        if self.shared.score < SHARED_PROMISING_FROM:
+            return SHARE_WARY
+        return SHARE_LIKELY if self.shared.score > SHARED_LIKELY_ABOVE else SHARE_PROMISING
+
+    @property
+    def _was_open(self) -> bool:
+        return self.count(Source.MODEL).lists > 0
+
+    @property
+    def is_opened_by_shared(self) -> bool:
+        """Whether the credits of all clients open it, if it is closed."""
+        return (
+            not self._was_open
+            and self.of_base.weight >= FEWEST_BASE_LISTS
+            and self.credit_score >= OBJECTS_BELOW
+            and self.shared.growth >= SHARED_OPENS_AT
+        )
+
+    @property
     def credit_score(self) -> float:
         """Return by how many standard errors the credits exceed 0, their mean if both orders are equally good."""
-        # Each credit is 1 or -1, with mean 0 then.
-        return self.credits.total / math.sqrt(self.credits.weight_squares) if self.credits.weight else 0.0
+        return self._own.score
 
     @property
     def growth(self) -> float:
-        """Return how many times a stake on the model has grown by the credits; 1 without any.
+        """Return how many times a stake on the model has grown by the own credits; 1 without any."""
+        return self._own.growth
 
-        If the model is no better it grows by no more than chance: a stake s on a credit of weight w changes by
-        exp(s w - (s w)^2 / 2) or exp(-s w - (s w)^2 / 2), which is below 1 on average (Hoeffding's lemma).
-        """
-        gains = (stake * self.credits.total - stake**2 * self.credits.weight_squares / 2 for stake in STAKES)
-        return math.fsum(math.exp(min(gain, _LARGEST_EXPONENT)) for gain in gains) / len(STAKES)
+    @property
+    def _own(self) -> Credits:
+        return Credits(self.credits.total, self.credits.weight_squares)
 
     @property
     def model_score(self) -> float:
@@ -276,12 +322,11 @@ def with_list(gate: Gate, source: Source, clicks: NDArray[np.bool_], to_credit: 
     counts = {**gate.counts, source: counted}
     if source is Source.BASE:
         of_base = gate.of_base.with_next(reciprocal, BASE_DECAY)
-        return Gate(gate.is_open, gate.credits, of_base, gate.of_model, counts)
+        return _opened_if_better(replace(gate, of_base=of_base, counts=counts))
     if source is Source.MODEL:
         of_model = gate.of_model.with_next(reciprocal, MODEL_DECAY)
-        return _after_list_of_model(Gate(gate.is_open, gate.credits, gate.of_base, of_model, counts))
-    counted_gate = Gate(gate.is_open, gate.credits, gate.of_base, gate.of_model, counts)
-    return _with_credit(counted_gate, *_credit(clicks, to_credit))
+        return _after_list_of_model(replace(gate, of_model=of_model, counts=counts))
+    return _with_credit(replace(gate, counts=counts), credit_of(clicks, to_credit))
 
 
 def with_more_clicks(
@@ -311,7 +356,7 @@ def with_more_clicks(
         of_model = gate.of_model.replacing(before, now, n_since, MODEL_DECAY)
         return _after_list_of_model(replace(gate, of_model=of_model, counts=counts))
     gate = replace(gate, counts=counts)
-    return gate if _credit(clicks[0], to_credit)[0] else _with_credit(gate, *_credit(clicks[1], to_credit))
+    return gate if credit_of(clicks[0], to_credit) else _with_credit(gate, credit_of(clicks[1], to_credit))
 
 
 def interleaving_credits(
@@ -331,26 +376,35 @@ def interleaving_credits(
     return to_credit
 
 
-def _credit(clicks: NDArray[np.bool_], to_credit: NDArray[np.int8] | None) -> tuple[float, float]:
-    """Return 1 if an interleaved list's last click credits the model, -1 if the base, 0 if neither; and its weight.
+def credit_of(clicks: NDArray[np.bool_], to_credit: NDArray[np.int8] | None) -> float:
+    """Return the credit of an interleaved list's last click: above 0 for the model, below for the base; 0 for neither.
 
-    A coin decided each two positions; those of the i-th coin weigh 1 / i.
+    A coin decided each two positions; a credit by the i-th coin is 1 / i.
+
+    Args:
+        clicks: (shown,) bool.
+        to_credit: (shown,), see `interleaving_credits`; None of other lists.
     """
     if to_credit is None or not clicks.any():
-        return 0.0, 0.0
+        return 0.0
     last = int(clicks.nonzero()[0][-1])
-    return float(to_credit[last]), 1.0 / (1 + last // 2)
+    return float(to_credit[last]) / (1 + last // 2)
 
 
-def _with_credit(gate: Gate, credit: float, weight: float) -> Gate:
-    if not credit:
+def _with_credit(gate: Gate, credit: float) -> Gate:
+    if credit:
+        # A stake must not forget its losses.
+        decay = CREDIT_DECAY if gate.is_open else 1.0
+        gate = replace(gate, credits=gate.credits.with_next(math.copysign(1.0, credit), decay, abs(credit)))
+    gate = _opened_if_better(gate)
+    return _closed(gate) if credit and gate.is_open and gate.credit_score < CLOSES_BELOW else gate
+
+
+def _opened_if_better(gate: Gate) -> Gate:
+    """Open the gate if the credits say that the model is better."""
+    if gate.is_open or not (gate.growth >= OPENS_AT or gate.is_opened_by_shared):
         return gate
-    # A stake must not forget its losses.
-    decay = CREDIT_DECAY if gate.is_open else 1.0
-    gate = replace(gate, credits=gate.credits.with_next(credit, decay, weight))
-    if not gate.is_open and gate.growth >= OPENS_AT:
-        return replace(gate, is_open=True, of_model=_NO_NUMBERS)
-    return _closed(gate) if gate.is_open and gate.credit_score < CLOSES_BELOW else gate
+    return replace(gate, is_open=True, of_model=_NO_NUMBERS)
 
 
 def _after_list_of_model(gate: Gate) -> Gate:

@@ -20,10 +20,12 @@ class ListRewards:
     Attributes:
         reward: 1 / rank of the first click as it was shown, 0 without one.
         base_reward: 1 / rank of the best clicked document in the application's order, 0 without one.
+        credit: of a list that mixed both orders (`foltr.core.learning.gate.credit_of`); 0 of any other.
     """
 
     reward: float
     base_reward: float
+    credit: float = 0.0
 
 
 def first_click_reward(clicks: NDArray[np.bool_]) -> float:

@@ -19,7 +19,8 @@ def read_gate(database: sqlite3.Connection) -> Gate:
         Source(source): ShownCount(*numbers)
         for source, *numbers in database.execute("SELECT source, lists, clicked, reciprocal_ranks FROM shown_lists")
     }
-    return Gate(is_open is not None and bool(is_open[0]), **evidence, counts=counts)
+    credits_, of_base, of_model = (evidence.get(name, FadingMean()) for name in _EVIDENCE)
+    return Gate(is_open is not None and bool(is_open[0]), credits_, of_base, of_model, counts)
 
 
 def write_gate(cursor: sqlite3.Cursor, gate: Gate, before: Gate | None = None) -> None:

@@ -24,14 +24,14 @@ def insert_interaction(
     serp_id: str,
     shown: Interaction,
     schema_hash: bytes | None,
-    base_reward: float | None,
+    rewards: ListRewards | None,
     recorded_at: int,
 ) -> int | None:
     """Insert an interaction and return its number; None if this result list is stored already.
 
     Args:
         schema_hash: of the schema of its features; None without one.
-        base_reward: the list's reward in the application's order; None if nobody should know it.
+        rewards: of the list; None if nobody should know them.
         recorded_at: epoch seconds.
     """
     values = (
@@ -45,27 +45,31 @@ def insert_interaction(
         None if shown.reversals is None else shown.reversals.astype("<f8", copy=False).tobytes(),
         shown.log_probability,
         schema_hash,
-        base_reward,
+        *((None, None) if rewards is None else (rewards.base_reward, rewards.credit)),
         str(shown.source),
         recorded_at,
     )
     cursor.execute(
         "INSERT OR IGNORE INTO interactions "
         "(serp_id, n_documents, features, ranking, clicks, variant, base_version, reversals, log_probability, "
-        "schema_hash, base_reward, source, recorded_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "schema_hash, base_reward, credit, source, recorded_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values,
     )
     return cursor.lastrowid if cursor.rowcount == 1 else None
 
 
-def delete_waiting(cursor: sqlite3.Cursor, serp_id: str, learned: int) -> bool:
-    """Delete a list's interaction if it waits; return whether it did.
+def delete_waiting(cursor: sqlite3.Cursor, serp_id: str, learned: int) -> tuple[float | None] | None:
+    """Delete a list's interaction if it waits; return its credit, which stays: the gate has counted it. Else None.
 
     Args:
         learned: the number above which interactions wait.
     """
-    cursor.execute("DELETE FROM interactions WHERE serp_id = ? AND id > ?", (serp_id, learned))
-    return cursor.rowcount == 1
+    found = cursor.execute("SELECT id, credit FROM interactions WHERE serp_id = ? AND id > ?", (serp_id, learned))
+    row = found.fetchone()
+    if row is None:
+        return None
+    cursor.execute("DELETE FROM interactions WHERE id = ?", row[:1])
+    return (row[1],)
 
 
 def make_room(cursor: sqlite3.Cursor, bounds: CountingBounds, limit: int) -> int:
@@ -118,16 +122,23 @@ def number_above(cursor: sqlite3.Cursor, newest: int, watermark: int, *, is_new:
     return following
 
 
-def read_earned(database: sqlite3.Connection, first: int, last: int, schema_hash: bytes | None) -> list[ListRewards]:
-    """Return the rewards of the interactions from one id to another that have a base reward."""
+def read_earned(
+    database: sqlite3.Connection, ids: tuple[int, int], schema_hash: bytes | None, credits_since: int
+) -> list[ListRewards]:
+    """Return the rewards of the interactions from one id to another that have a base reward.
+
+    Args:
+        credits_since: the oldest model whose lists' credits count.
+    """
     rows = database.execute(
-        "SELECT clicks, base_reward FROM interactions "
+        "SELECT clicks, base_reward, CASE WHEN base_version >= ? THEN coalesce(credit, 0.0) ELSE 0.0 END "
+        "FROM interactions "
         "WHERE id BETWEEN ? AND ? AND schema_hash IS ? AND base_reward IS NOT NULL ORDER BY id",
-        (first, last, schema_hash),
+        (credits_since, *ids, schema_hash),
     )
     return [
-        ListRewards(first_click_reward(np.frombuffer(clicks, "u1").astype(np.bool_)), base_reward)
-        for clicks, base_reward in rows
+        ListRewards(first_click_reward(np.frombuffer(clicks, "u1").astype(np.bool_)), *others)
+        for clicks, *others in rows
     ]
 
 

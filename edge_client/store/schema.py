@@ -35,6 +35,7 @@ CREATE TABLE interactions (
     schema_hash BLOB CHECK (length(schema_hash) = 32),  -- of the schema its features are of; NULL without one
     relearned INTEGER NOT NULL DEFAULT 0 CHECK (relearned >= 0),  -- in so many steps of unlearning jobs
     base_reward REAL CHECK (base_reward BETWEEN 0 AND 1),  -- foltr.core.learning.rewards; NULL: nobody is to know
+    credit REAL CHECK (credit BETWEEN -1 AND 1),  -- foltr.core.learning.gate; NULL likewise
     source TEXT NOT NULL DEFAULT 'base' CHECK (source IN ('base', 'model', 'interleaved')),  -- whose order it showed
     recorded_at INTEGER NOT NULL DEFAULT 0  -- by the device's clock, in seconds since the epoch
 ) STRICT;
@@ -129,6 +130,7 @@ UPGRADES: Final = {
         """ALTER TABLE interactions ADD COLUMN source TEXT NOT NULL DEFAULT 'base'
             CHECK (source IN ('base', 'model', 'interleaved'))""",
         "ALTER TABLE interactions ADD COLUMN recorded_at INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE interactions ADD COLUMN credit REAL CHECK (credit BETWEEN -1 AND 1)",
     )
 }
 # Apart, so that a store made before there was this table gets it, too.

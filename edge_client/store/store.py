@@ -122,7 +122,7 @@ class DeviceStore(KnowledgeStore):
         serp_id: str,
         shown: Interaction,
         within: Within | None = None,
-        base_reward: float | None = None,
+        rewards: ListRewards | None = None,
         *,
         replaces: bool = False,
     ) -> Interaction | None:
@@ -133,7 +133,7 @@ class DeviceStore(KnowledgeStore):
         Args:
             shown: without a number yet (`UNNUMBERED`).
             within: called in the same transaction.
-            base_reward: for `earned`; None: unknown.
+            rewards: for `earned`; None: unknown.
             replaces: it has more clicks on a stored list, whose interaction it replaces, under a new number: an update
                 that was being made of the other is refused by `put_update`.
         """
@@ -141,9 +141,13 @@ class DeviceStore(KnowledgeStore):
             return None
         recorded_at, n_dropped = self.click_window.now(), 0
         with self.transaction() as cursor:
-            if replaces and not delete_waiting(cursor, serp_id, self._bounds.learned):
-                return None
-            row_id = insert_interaction(cursor, serp_id, shown, self.schema_hash, base_reward, recorded_at)
+            if replaces:
+                if (replaced := delete_waiting(cursor, serp_id, self._bounds.learned)) is None:
+                    return None
+                (first_credit,) = replaced
+                if rewards is not None and first_credit:
+                    rewards = replace(rewards, credit=first_credit)
+            row_id = insert_interaction(cursor, serp_id, shown, self.schema_hash, rewards, recorded_at)
             if row_id is None:
                 return None
             if row_id - self._bounds.counted > self._max_interactions:
@@ -164,9 +168,13 @@ class DeviceStore(KnowledgeStore):
         self.n_dropped += n
 
     @synchronized
-    def earned(self, first: int, last: int) -> list[ListRewards]:
-        """Return the rewards of the interactions from one id to another whose base order was known."""
-        return read_earned(self._db, first, last, self.schema_hash)
+    def earned(self, first: int, last: int, credits_since: int = 0) -> list[ListRewards]:
+        """Return the rewards of the interactions from one id to another whose base order was known.
+
+        Args:
+            credits_since: lists that are mixed with an older model have no credit.
+        """
+        return read_earned(self._db, (first, last), self.schema_hash, credits_since)
 
     @synchronized
     def gate(self) -> Gate:

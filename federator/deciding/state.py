@@ -69,6 +69,11 @@ class FederationState:
         return self.plan.federation
 
     @property
+    def oldest_served(self) -> int:
+        """The oldest model since the last was withdrawn: by unlearning, or because an older one was restored."""
+        return max(self.oldest_base, *(each.version for each in self.restored), 0)
+
+    @property
     def current_round(self) -> Round:
         """The open round, or the last one if no other follows: it answers ``late`` and ``duplicate``."""
         current = self.round or self.ended

@@ -98,15 +98,12 @@ class _Announced(NamedTuple):
     model: ModelAnnouncement
     anchor: ModelAnnouncement | None
     pace: Pace | None
+    evaluation: EvaluationRequest | None
     round: RoundAnnouncement
 
 
 class Announcer:
-    """Keeps the retained ``model``, ``anchor``, ``pace`` and ``round`` topics equal to the last announcement.
-
-    Args:
-        evaluation: published before the first round; None: devices report no evaluations.
-    """
+    """Keeps the retained topics of model, anchor, evaluation, pace and round equal to the last announcement."""
 
     def __init__(
         self,
@@ -114,13 +111,12 @@ class Announcer:
         topics: Topics,
         signer: Signer,
         on_model_published: Callable[[int], None],
-        evaluation: EvaluationRequest | None = None,
     ) -> None:
         self._link = link
         self._topics = topics
         self._signer = signer
         self._on_model_published = on_model_published
-        self._evaluation = evaluation
+        self._evaluation: EvaluationRequest | None = None
         self._model: ModelAnnouncement | None = None
         self._anchor: ModelAnnouncement | None = None
         self._pace: Pace | None = None
@@ -135,8 +131,10 @@ class Announcer:
         round_: RoundAnnouncement,
         anchor: ModelAnnouncement | None = None,
         pace: Pace | None = None,
+        evaluation: EvaluationRequest | None = None,
     ) -> None:
         self._model, self._round, self._anchor, self._pace = model, round_, anchor, pace
+        self._evaluation = evaluation
         self._settled.clear()
         self._changed.set()
 
@@ -163,8 +161,8 @@ class Announcer:
     async def _publish(self) -> None:
         if self._model is None or self._round is None:
             return
-        announced = _Announced(self._model, self._anchor, self._pace, self._round)
-        model, anchor, pace, round_ = announced
+        announced = _Announced(self._model, self._anchor, self._pace, self._evaluation, self._round)
+        model, anchor, pace, evaluation, round_ = announced
         topics, before = self._topics, self._published
         is_new_model = before is None or model is not before.model
         said: list[_RetainedMessage] = []
@@ -174,8 +172,8 @@ class Announcer:
             said.append(_RetainedMessage(topics.model, payload, Failpoint.MODEL_ANNOUNCED))
         if before is None or anchor != before.anchor:
             said += self._no_anchor(model) if anchor is None else [await self._anchor_message(anchor)]
-        if before is None and self._evaluation is not None:
-            said.append(_RetainedMessage(topics.evaluation, self._signer.sign(self._evaluation, topics.evaluation)))
+        if evaluation is not None and (before is None or evaluation != before.evaluation):
+            said.append(_RetainedMessage(topics.evaluation, self._signer.sign(evaluation, topics.evaluation)))
         if pace is not None and (before is None or pace != before.pace):
             # Before the round, whose epoch it needs.
             said.append(_RetainedMessage(topics.pace, self._signer.sign(pace, topics.pace)))
@@ -187,7 +185,7 @@ class Announcer:
         self._published = announced
         if is_new_model:
             self._on_model_published(model.version)
-        if announced == (self._model, self._anchor, self._pace, self._round):
+        if announced == (self._model, self._anchor, self._pace, self._evaluation, self._round):
             self._settled.set()
 
     async def _anchor_message(self, anchor: ModelAnnouncement) -> "_RetainedMessage":

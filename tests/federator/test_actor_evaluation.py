@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from support.voting_devices import NAMES, ONES, forget, said
+from pydantic import ValidationError
+from support.voting_devices import BACK, NAMES, ONES, forget, order, said, unlearn
 
 from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.orders import QuarantineClient
 from foltr.core.protocol.trainings import FpdgdPaperTraining
 from foltr.storage.queries import get_round
 from foltr.storage.rounds import latest_round
@@ -65,3 +67,104 @@ async def test_what_a_client_said_goes_with_it(voting) -> None:
     await forget(served, devices["a"])
     rows = [await get_round(served.db, "mail", number) for number in (1, 2)]
     assert [(row.n_evaluations, row.reward) for row in rows] == [(4, pytest.approx(GOOD + 0.005)), (1, GOOD)]
+
+
+def credited(total: float, squares: float) -> Evaluation:
+    return Evaluation(clicked=1.0, reward=0.5, base_reward=0.5, credit_total=total, credit_squares=squares)
+
+
+async def credit(served, devices, totals: dict[str, float], vote: int | None = None) -> None:
+    """One round in which devices say what their interleaved lists, of which each has four, credited."""
+    opened, anchor = await latest_round(served.db, "mail"), served.actor.state.anchor
+    for name, total in totals.items():
+        told = {"evaluation": credited(total, 4.0)} if vote is None else {"vote": said(anchor.version, vote)}
+        served.update(devices[name], opened.number, opened.base_version, body=ONES, **told)
+    await served.turn()
+    served.clock.at += 100.0
+    await served.turn()
+
+
+def shared(served) -> tuple[float, float]:
+    return served.shown.evaluation.credit_total, served.shown.evaluation.credit_squares
+
+
+GIVEN = {"a": 3.0, "b": 1.0, "c": 1.0, "d": 1.0, "e": 1.0}
+
+
+async def test_the_credits_of_all_but_the_most_favourable_client_are_announced(voting, restarted) -> None:
+    """After each round with a model, and by the next federator; none before, and none of who does not ask."""
+    served, devices = await voting(evaluation=True)
+    assert shared(served) == (0.0, 0.0)
+    await credit(served, devices, GIVEN)
+    await credit(served, devices, GIVEN)
+    assert shared(served) == (8.0, 40.0)
+    assert shared(await restarted(served)) == (8.0, 40.0)
+    assert (await restarted(served, evaluation=False)).shown.evaluation is None
+
+
+async def test_a_copy_counts_no_credits_twice(voting) -> None:
+    served, devices = await voting(evaluation=True)
+    for _ in range(2):
+        served.update(devices["b"], 1, 0, body=ONES, evaluation=credited(1.0, 4.0))
+        await served.turn()
+    await credit(served, devices, {name: total for name, total in GIVEN.items() if name != "b"})
+    assert shared(served) == (4.0, 20.0)
+
+
+@pytest.mark.parametrize("claimed", [credited(1e5, 1e-300), credited(1e5, 1e5)])
+async def test_one_that_claims_all_it_can_adds_nothing_for_the_model(voting, claimed) -> None:
+    served, devices = await voting(evaluation=True)
+    served.update(devices["a"], 1, 0, body=ONES, evaluation=claimed)
+    await credit(served, devices, dict.fromkeys("bcde", 1.0))
+    total, squares = shared(served)
+    assert total <= 4.0
+    assert 16.0 <= squares <= 20.0
+
+
+async def test_a_round_of_liars_ends_like_any(voting) -> None:
+    """Each claims all that a message may; what they add up to is announced."""
+    served, devices = await voting(evaluation=True)
+    for _ in range(2):
+        opened = await latest_round(served.db, "mail")
+        for name in NAMES:
+            told = {"evaluation": credited(1e5, 1e5)}
+            served.update(devices[name], opened.number, opened.base_version, body=ONES, **told)
+        await served.turn()
+        served.clock.at += 100.0
+        await served.turn()
+    assert shared(served) == (8e5, 1e6)
+    with pytest.raises(ValidationError):
+        credited(1.1e5, 1.0)
+
+
+async def test_credits_of_models_that_were_taken_back_count_no_more(voting) -> None:
+    """Devices send none of these, either; an update that trained from one is refused anyway."""
+    served, devices = await voting(evaluation=True)
+    await credit(served, devices, GIVEN)
+    await credit(served, devices, GIVEN)
+    assert served.shown.evaluation.credits_since == 0
+    await credit(served, devices, dict.fromkeys(NAMES, 0.0), vote=-1)
+    assert served.actor.state.restored
+    assert shared(served) == (0.0, 0.0)
+    assert served.shown.evaluation.credits_since == served.shown.model.version
+    await credit(served, devices, GIVEN)
+    assert shared(served) == (4.0, 20.0)
+
+
+async def test_the_credits_of_an_erased_client_go_with_it(voting) -> None:
+    """Before the next round ends; those of the rest stay until the model without it is served."""
+    served, devices = await voting(evaluation=True, unlearning=BACK)
+    await credit(served, devices, GIVEN)
+    await forget(served, devices.pop("b"))
+    assert shared(served) == (3.0, 16.0)
+    await unlearn(served, devices)
+    assert shared(served) == (0.0, 0.0)
+    assert served.shown.evaluation.credits_since == served.shown.model.version > 1
+
+
+async def test_the_credits_of_a_client_in_quarantine_do_not_count(voting, operator) -> None:
+    served, devices = await voting(evaluation=True)
+    await credit(served, devices, GIVEN)
+    await order(served, operator, QuarantineClient(federation="mail", client_id="b", reason="it lies"), 1)
+    await credit(served, devices, {name: total for name, total in GIVEN.items() if name != "b"})
+    assert shared(served) == (6.0, 32.0)

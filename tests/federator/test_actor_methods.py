@@ -165,7 +165,7 @@ async def test_chosen_weights_are_those_of_the_ranker(serve):
 class Announced:
     """What would be published."""
 
-    def announce(self, model, round_, _anchor, _pace=None):
+    def announce(self, model, round_, *_others):
         self.model, self.round = model, round_
 
 

@@ -115,6 +115,8 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
         clicked=None,
         reward=None,
         base_reward=None,
+        credit_total=None,
+        credit_squares=None,
         cipher="",
         key_fingerprint=None,
         ticket=new.ticket,

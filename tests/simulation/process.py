@@ -315,7 +315,7 @@ class FederatorProcess:
                 if (when_done := self._when_retained.pop(topic, None)) is not None:
                     when_done()
 
-    def announce(self, model: ModelAnnouncement, round_: RoundAnnouncement, _anchor: None, _pace: None = None) -> None:
+    def announce(self, model: ModelAnnouncement, round_: RoundAnnouncement, *_others: object) -> None:
         self._on_announced(self, model, round_)
         self._announced = (model, round_)
         if not self.down.is_cut:

@@ -1,13 +1,18 @@
 """What updates say of how the ranker does is stored with them, and shown of their round; both go with their client."""
 
+from datetime import UTC, datetime
+
 from support.rounds_of_sums import end
 
 from foltr.core.aggregation.vote_result import RoundEvaluation
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.storage.erasure.erasures import erase_client
+from foltr.storage.evaluations import list_credits
 from foltr.storage.queries import get_round, list_rounds
-from foltr.storage.records import Batch
+from foltr.storage.records import Batch, MembershipChange, NewModel, QuarantineChange
+from foltr.storage.rounds import begin_aggregation, complete_round
 
+AT = datetime(2026, 1, 2, 3, 10, tzinfo=UTC)
 GOOD, FAIR = (
     Evaluation(clicked=1.0, reward=0.75, base_reward=0.5),
     Evaluation(clicked=0.5, reward=0.25, base_reward=0.5),
@@ -52,3 +57,30 @@ async def test_what_sums_say_goes_with_whoever_was_in_them(summing) -> None:
     first, second, *_ = await list_rounds(summing.db, "web")
     assert shown(first) == (0, None, None, None, None)
     assert shown(second) == (3, 1.0, 0.5, 0.0, 0.5)
+
+
+async def test_credits_are_listed_by_client_and_only_where_they_count(stored) -> None:
+    """Of completed rounds and of models since one, from members; not of clients in quarantine or erased."""
+    await stored.join(*"abcdef")
+    said = Evaluation(clicked=1.0, reward=1.0, base_reward=1.0, credit_total=-0.5, credit_squares=0.25)
+    for number in (1, 2):
+        await stored.open(number, number - 1)
+        names = "abcdef"[: 6 if number == 1 else 3]
+        new = [
+            stored.update(name, f"{name}{number}", number, base_version=number - 1, evaluation=said) for name in names
+        ]
+        if number == 2:
+            new.append(stored.update("d", "d2", 2, base_version=1, evaluation=GOOD))  # it credits neither
+        await stored.commit(Batch(updates=new))
+        assert len(await list_credits(stored.db, "web", 0)) == (0 if number == 1 else 6), (
+            "the open round does not count"
+        )
+        await begin_aggregation(stored.db, "web", stored.epoch, number)
+        await complete_round(stored.db, "web", stored.epoch, number, NewModel(number, stored.weights), AT, None)
+    assert sorted(await list_credits(stored.db, "web", 0)) == sorted([(-1.0, 0.5)] * 3 + [(-0.5, 0.25)] * 3)
+    assert await list_credits(stored.db, "web", 1) == [(-0.5, 0.25)] * 3
+    assert await list_credits(stored.db, "web", 2) == []
+    await erase_client(stored.db, "web", stored.epoch, stored.request("a"))
+    changes = [MembershipChange("f", "left", AT)]
+    await stored.commit(Batch(membership=changes, quarantines=[QuarantineChange("b", AT, "it lies")]))
+    assert sorted(await list_credits(stored.db, "web", 0)) == sorted([(-1.0, 0.5)] + [(-0.5, 0.25)] * 2)

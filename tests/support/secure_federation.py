@@ -53,7 +53,7 @@ class Heard:
         self.open: dict[int, bool] = {}
         rounds.served.actor.attach(self)
 
-    def announce(self, _model: object, announced: RoundAnnouncement, _anchor: object, _pace: object = None) -> None:
+    def announce(self, _model: object, announced: RoundAnnouncement, *_others: object) -> None:
         self.rounds.append(announced)
         self.open[announced.round] = announced.open
 

@@ -33,8 +33,8 @@ STEPWISE = {
 class Shown:
     """What devices are told last."""
 
-    def announce(self, model, round_, anchor=None, _pace=None) -> None:
-        self.model, self.round, self.anchor = model, round_, anchor
+    def announce(self, model, round_, anchor=None, _pace=None, evaluation=None) -> None:
+        self.model, self.round, self.anchor, self.evaluation = model, round_, anchor, evaluation
 
 
 def said(anchor: int | None, value: int) -> Vote | None:

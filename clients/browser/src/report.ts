@@ -125,7 +125,7 @@ function causeOf({ modelVersion }: RankingState, gate: Gate, { source }: ListOrd
   if (modelVersion === null) return "there is no model yet";
   if (!isGated) return "without a gate nothing is compared";
   if (gate.isOpen && source === "base") return "the model cannot rank these documents, or is empty";
-  if (gate.isOpen) return `clicks favoured the model's ${OPENS_AT} to 1, and have not spoken against it since`;
+  if (gate.isOpen) return "clicks favoured the model's, and have not spoken against it since";
   if (gate.credits.weight < FEWEST_CREDITS) return `fewer than ${FEWEST_CREDITS} mixed lists say which order is better`;
   return `clicks do not favour the model's ${OPENS_AT} to 1, but ${Number(growth(gate).toPrecision(2))} to 1`;
 }

@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from foltr.core.learning.credits import STAKES, Credits
 from foltr.core.learning.gate import (
+    FEWEST_BASE_LISTS,
     FEWEST_CREDITS,
     OPENS_AT,
     SHARE_DISMISSED,
     SHARE_LIKELY,
     SHARE_PROMISING,
     SHARE_WARY,
-    STAKES,
     FadingMean,
     Gate,
     ShownCount,
@@ -23,6 +24,8 @@ from foltr.core.learning.gate import (
     with_more_clicks,
 )
 
+BETTER = Credits(20.0, 40.0)
+WORSE = Credits(-20.0, 40.0)
 FIRST = np.array([True, False, False])
 THIRD = np.array([False, False, True])
 NONE = np.zeros(3, np.bool_)
@@ -120,6 +123,49 @@ def test_more_lists_are_interleaved_once_the_model_looks_no_worse_and_fewer_once
     assert hardly_worse.share_interleaved == SHARE_WARY
     assert opened().share_interleaved == SHARE_WARY
     assert after(Gate(), 30, Source.INTERLEAVED, FIRST, credit=-1).share_interleaved == SHARE_DISMISSED
+
+
+def told(of_all: Credits, gate: Gate | None = None) -> Gate:
+    return replace(gate or Gate(), shared=of_all)
+
+
+def test_all_clients_credits_open_a_gate_that_has_lists_of_the_base_to_compare_with() -> None:
+    assert (told(BETTER).shared.growth > 30.0) is (told(WORSE).shared.growth < 1.0) is True
+    assert not after(told(BETTER), int(FEWEST_BASE_LISTS), Source.BASE, FIRST).is_open, "the oldest weigh less"
+    assert after(told(BETTER), 80, Source.BASE, FIRST).is_open
+    assert not after(told(WORSE), 80, Source.BASE, FIRST).is_open
+    assert not after(told(Credits(6.0, 40.0)), 80, Source.BASE, FIRST).is_open
+
+
+def test_all_clients_credits_do_not_open_a_gate_whose_own_speak_against_the_model() -> None:
+    objecting = after(Gate(), 3, Source.INTERLEAVED, FIRST, credit=-1)
+    assert not after(told(BETTER, objecting), 80, Source.BASE, FIRST).is_open
+
+
+def test_a_gate_that_was_closed_is_opened_by_own_clicks_only() -> None:
+    """Others' clicks show it the model once; a user whom it does not suit is out as soon as ever."""
+    gate, n = after(told(BETTER), 80, Source.BASE, FIRST), 0
+    while gate.is_open and n < 100:
+        gate, n = with_list(gate, Source.MODEL, NONE), n + 1
+    assert n <= 12
+    gate = after(gate, 80, Source.BASE, FIRST)
+    assert (gate.is_open, gate.share_interleaved) == (False, SHARE_WARY)
+    assert after(gate, 20, Source.INTERLEAVED, FIRST, credit=1).is_open
+
+
+def test_more_lists_are_interleaved_if_all_clients_credits_speak_for_the_model() -> None:
+    """And less than all while lists of the base are missing."""
+    assert [told(of_all).share_interleaved for of_all in (Credits(), WORSE, BETTER)] == [
+        *(SHARE_WARY, SHARE_WARY, SHARE_PROMISING)
+    ]
+    with_base = after(Gate(), 80, Source.BASE, FIRST)
+    shares = [told(Credits(total, 4.0), with_base).share_interleaved for total in (-1.1, 0.0, 1.1)]
+    assert shares == [SHARE_WARY, SHARE_PROMISING, SHARE_LIKELY]
+    dismissed = after(with_base, 30, Source.INTERLEAVED, FIRST, credit=-1)
+    assert told(BETTER, dismissed).share_interleaved == SHARE_DISMISSED
+    hardly_worse = after(after(with_base, 2, Source.INTERLEAVED, FIRST, credit=1), 4, Source.INTERLEAVED, FIRST, -1)
+    shares = [told(Credits(total, 4.0), hardly_worse).share_interleaved for total in (0.0, 1.1)]
+    assert shares == [SHARE_WARY, SHARE_LIKELY], "the own credits come first"
 
 
 def test_counts_are_of_all_lists_by_source() -> None:

@@ -101,12 +101,12 @@ def test_the_source_of_a_list_comes_back(path, source):
 
 
 def test_a_store_of_the_version_before_is_upgraded(path):
-    """Its lists wait for no clicks, and count as the application's order; a second start changes nothing."""
+    """Its lists wait for no clicks, credit nothing and count as the application's; a second start changes nothing."""
     with stored(path) as store:
         add(store, "a")
         add(store, "b", source=Source.MODEL)
     with contextlib.closing(sqlite3.connect(path)) as db:
-        for column in ("source", "recorded_at"):
+        for column in ("source", "recorded_at", "credit"):
             db.execute(f"ALTER TABLE interactions DROP COLUMN {column}")
         db.execute("PRAGMA user_version = 1")
     for _ in range(2):

@@ -86,21 +86,24 @@ async def test_it_is_published_again_over_a_new_connection(announcing):
 
 
 async def test_who_asks_for_evaluations_says_so_before_the_first_round():
-    """Under the epoch of its rounds, once for a connection; who does not ask says nothing."""
+    """Under the epoch of its rounds; again with other credits, and over a new connection."""
     link, sequence = Link(), EpochSequence()
     sequence.begin(1)
     asked = EvaluationRequest(federation="mail")
-    announcer = Announcer(link, TOPICS, Signer(KEY, sequence), lambda _: None, asked)
+    announcer = Announcer(link, TOPICS, Signer(KEY, sequence), lambda _: None)
     running = asyncio.create_task(announcer.run())
-    announcer.announce(model(3), opened(3), model(1))
+    announcer.announce(model(3), opened(3), model(1), evaluation=asked)
     assert await announcer.wait_settled(PATIENCE_S)
     published = link.take()
     assert [topic for topic, _ in published] == [TOPICS.model, TOPICS.anchor, TOPICS.evaluation, TOPICS.round]
     request, round_ = (open_envelope(payload) for _, payload in published[-2:])
     assert (request.read(EvaluationRequest), request.is_signed_by(KEY.public, TOPICS.evaluation)) == (asked, True)
     assert epoch_and_number(request.sequence)[0] == epoch_and_number(round_.sequence)[0]
-    announcer.announce(model(4), opened(4), model(1))
+    announcer.announce(model(4), opened(4), model(1), evaluation=asked)
     assert await topics_of(announcer, link) == [TOPICS.model, TOPICS.round]
+    learned = asked.model_copy(update={"credit_total": 1.0, "credit_squares": 1.0})
+    announcer.announce(model(5), opened(5), model(1), evaluation=learned)
+    assert await topics_of(announcer, link) == [TOPICS.model, TOPICS.evaluation, TOPICS.round]
     announcer.announce_again()
     assert TOPICS.evaluation in await topics_of(announcer, link)
     running.cancel()
