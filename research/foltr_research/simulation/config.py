@@ -47,6 +47,7 @@ from foltr_research.simulation.method_names import (
     check_votes,
     methods_by_pdgd,
 )
+from foltr_research.simulation.plugins import load_named
 
 MechanismOfRun = Literal["gaussian", "gamma", "none"]
 _COHORTS_OF_RULES: Final = 20
@@ -226,7 +227,8 @@ class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, Lear
 
 
 def check_config(config: SimulationConfig) -> None:
-    """Raise SettingsError, in one line, for fields that contradict each other."""
+    """Raise SettingsError, in one line, for fields that contradict each other. Imports what is named from outside."""
+    load_named(config)
     check_name_of_method(config.method)
     if config.participants is not None and config.participants > config.clients:
         raise SettingsError(f"participants: {config.participants} of {config.clients} clients")

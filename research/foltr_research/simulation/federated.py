@@ -36,6 +36,7 @@ from foltr_research.simulation.evaluation import Evaluation, Evaluator
 from foltr_research.simulation.learner_factory import RunnerKind, compile_kernels, make_learner
 from foltr_research.simulation.learners import Learner
 from foltr_research.simulation.method_names import SIMULATOR_METHODS, has_personal_rankers
+from foltr_research.simulation.plugins import fingerprints_of
 from foltr_research.simulation.results import SimulationResult, bytes_of_body, privacy_of
 from foltr_research.simulation.secure_sums import SecureSums, promise_of, secure_sums_of
 
@@ -48,6 +49,7 @@ class Progress:
         round: the last finished one; 0 before the first.
         rounds: total number.
         ndcg_at_10: the newest evaluation.
+        weights: (n_weights,) float32, the shared ranker now.
         interactions: so far.
         seconds: since this process began with the run.
     """
@@ -55,6 +57,7 @@ class Progress:
     round: int
     rounds: int
     ndcg_at_10: float
+    weights: NDArray[np.float32]
     interactions: int
     seconds: float
 
@@ -145,7 +148,7 @@ def run(
     personal = has_personal_rankers(config.method)
     evaluator = Evaluator(population, ranker, config.seed, personal=personal, n_attackers=config.attackers)
     log = _Log()
-    digest = digest_of(population, training) if checkpoint is not None else ""
+    digest = digest_of(population, training, fingerprints_of(config)) if checkpoint is not None else ""
     if checkpoint is not None and checkpoint.resume:
         snapshot = load(checkpoint.path, config, digest)
         _check_runner(checkpoint, snapshot, kind)
@@ -155,7 +158,7 @@ def run(
     before = log.seconds_wall
     with _errors_of_rounds(1):
         compile_kernels(config, population, training, ranker, first, runner)
-    _tell(on_round, log, config, began)
+    _tell(on_round, log, config, learner, began)
     while log.round < config.rounds:
         n_rounds = _rounds_at_once(learner, log.round, config, checkpoint)
         if n_rounds > 1 and isinstance(learner, CentralPdgd):
@@ -168,7 +171,7 @@ def run(
         stopping = stop is not None and stop()
         if checkpoint is not None and (stopping or log.round % checkpoint.every == 0 or log.round == config.rounds):
             save(checkpoint.path, _snapshot(config, digest, kind, log, learner, crowd))
-        _tell(on_round, log, config, began)
+        _tell(on_round, log, config, learner, began)
         if stopping and log.round < config.rounds:
             raise KeyboardInterrupt
     return _result(config, population, training, ranker, learner, evaluator, log, description)
@@ -371,10 +374,13 @@ def _robustness(config: SimulationConfig, population: Population, log: _Log) -> 
     return {"attackers": hostile, **log.robustness.to_dict(), "honest_dropped": honest_dropped}
 
 
-def _tell(on_round: Callable[[Progress], None] | None, log: _Log, config: SimulationConfig, began: float) -> None:
+def _tell(
+    on_round: Callable[[Progress], None] | None, log: _Log, config: SimulationConfig, learner: Learner, began: float
+) -> None:
     if on_round is not None:
         newest = log.evaluations[-1][1]
-        on_round(Progress(log.round, config.rounds, newest, log.interactions, time.perf_counter() - began))
+        seconds = time.perf_counter() - began
+        on_round(Progress(log.round, config.rounds, newest, learner.weights.copy(), log.interactions, seconds))
 
 
 def _mean(values: NDArray[np.float64]) -> float:

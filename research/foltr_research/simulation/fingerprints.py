@@ -12,6 +12,7 @@ import foltr_research
 from foltr.core.data.sources import MSLR_SAMPLE
 from foltr.core.version import __version__
 from foltr_research.simulation.config import GENERATED_DATA
+from foltr_research.simulation.plugins import held
 
 # They do not affect results: one reads the configuration, the other makes it, and it is compared in full.
 _NOT_NUMERICS = ("cli", "reproductions")
@@ -34,12 +35,13 @@ def program_fingerprint() -> str:
 def data_fingerprint(data: str) -> str:
     """Return 32 hexadecimal digits of a folder's path and its files' sizes and times; empty without files.
 
-    Generated sets are determined by the program, and the sample by the SHA-256 in it.
+    Generated sets are determined by the program, the sample by the SHA-256 in it, and own data by its code or values
+    (`foltr_research.simulation.plugins.fingerprints_of`).
 
     Args:
         data: as `SimulationConfig.data`. For a folder that is not here, e.g. only on a cluster, the path alone counts.
     """
-    if data in (*GENERATED_DATA, MSLR_SAMPLE):
+    if data in (*GENERATED_DATA, MSLR_SAMPLE) or held("data", data) is not None:
         return ""
     folder = Path(data).resolve()
     digest = hashlib.sha256(f"{folder}\n".encode())

@@ -18,6 +18,7 @@ from foltr_research.simulation.clients.loading import check_data_name
 from foltr_research.simulation.config import SimulationConfig, check_config
 from foltr_research.simulation.fingerprints import data_fingerprint, program_fingerprint
 from foltr_research.simulation.method_names import check_name_of_method, simulated_parameters_of
+from foltr_research.simulation.plugins import fingerprints_of, load_named, pack, unpack
 from foltr_research.simulation.results import SimulationResult, config_columns, rows_of
 from foltr_research.simulation.sweeps.executors import BACKENDS, Backend, Outcome, Values, executed
 from foltr_research.simulation.sweeps.tables import check_folder
@@ -41,6 +42,7 @@ def run_config(config: SimulationConfig) -> SimulationResult:
     from foltr_research.simulation.clients.loading import load_experiment, population_for
     from foltr_research.simulation.federated import run
 
+    load_named(config)
     check_data_name(config)
     experiment = load_experiment(config)
     population = population_for(config, experiment)
@@ -97,6 +99,9 @@ def check_sweep(configs: Iterable[SimulationConfig]) -> None:
 
 
 def _check_methods(configs: Iterable[SimulationConfig], parameters: Iterable[str]) -> None:
+    configs = list(configs)
+    for config in configs:
+        load_named(config)
     methods = list(dict.fromkeys(config.method for config in configs))
     for method in methods:
         check_name_of_method(method)
@@ -142,21 +147,26 @@ def run_sweep(
     # Taken before the first run, so that changes during a sweep are noticed the next time.
     program_fingerprint()
     of_data = {data: data_fingerprint(data) for data in {config.data for config in by_digest.values()}}
+    plugins = {digest: fingerprints_of(config) for digest, config in by_digest.items()}
     rows: dict[str, SweepRow] = {}
     for digest, config in by_digest.items():
-        kept = None if folder is None else _kept(folder / f"{digest}.json", config, of_data[config.data])
+        kept = (
+            None if folder is None else _kept(folder / f"{digest}.json", config, of_data[config.data], plugins[digest])
+        )
         if kept is not None:
             rows[digest] = kept
             if on_done is not None:
                 on_done(kept)
     waiting = {digest: config for digest, config in by_digest.items() if digest not in rows}
     if waiting:
-        values = [config.model_dump(mode="json") for config in waiting.values()]
+        # This process has what was registered in it.
+        packed = b"" if jobs == 1 and backend == "loky" else pack(waiting.values())
+        values = [{"config": config.model_dump(mode="json"), "plugins": packed} for config in waiting.values()]
         with executed(values, _outcome, _failed, jobs=jobs, backend=backend, scheduler=scheduler) as outcomes:
             for digest, result, error in outcomes:
                 row = rows[digest] = SweepRow(waiting[digest], result, error)
                 if folder is not None:
-                    _keep(folder / f"{digest}.json", row, of_data[row.config.data])
+                    _keep(folder / f"{digest}.json", row, of_data[row.config.data], plugins[digest])
                 if on_done is not None:
                     on_done(row)
     return [rows[digest] for digest in by_digest]
@@ -180,8 +190,9 @@ def rows_of_sweep(rows: Iterable[SweepRow]) -> list[dict[str, Any]]:
 
 def _outcome(values: Values) -> Outcome:
     """Run one configuration in a worker. Plain values in and out, so that every backend can send them."""
-    config = SimulationConfig.read(values)
+    config = SimulationConfig.read(values["config"])
     try:
+        unpack(values["plugins"])
         return config_digest(config), run_config(config).to_dict(), None
     except FoltrError as error:
         return config_digest(config), None, str(error)
@@ -192,27 +203,28 @@ def _outcome(values: Values) -> Outcome:
 
 def _failed(values: Values, cause: str) -> Outcome:
     """Return the outcome of a configuration whose worker died."""
-    return config_digest(SimulationConfig.read(values)), None, cause
+    return config_digest(SimulationConfig.read(values["config"])), None, cause
 
 
-def _kept(path: Path, config: SimulationConfig, data: str) -> SweepRow | None:
+def _kept(path: Path, config: SimulationConfig, data: str, plugins: dict[str, str]) -> SweepRow | None:
     """Return a finished run. None if it is missing, failed, or its file is invalid.
 
     Args:
         data: fingerprint of the present data.
+        plugins: fingerprints of what is not of this package.
     """
     try:
         kept = read_json_file(path, FileKind.RESULT)
         if kept["result"] is None or SimulationConfig.read(kept["config"]) != config:
             return None
-        if (kept["program"], kept["data"]) != (program_fingerprint(), data):
+        if (kept["program"], kept["data"], kept.get("plugins", {})) != (program_fingerprint(), data, plugins):
             return None
         return SweepRow(config, kept["result"], None)
     except (OSError, ValueError, KeyError, TypeError, SettingsError):
         return None
 
 
-def _keep(path: Path, row: SweepRow, data: str) -> None:
+def _keep(path: Path, row: SweepRow, data: str, plugins: dict[str, str]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.new")
@@ -220,6 +232,7 @@ def _keep(path: Path, row: SweepRow, data: str) -> None:
             "config": row.config.model_dump(mode="json"),
             "program": program_fingerprint(),
             "data": data,
+            "plugins": plugins,
             "result": row.result,
             "error": row.error,
         }
