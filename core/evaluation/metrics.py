@@ -56,7 +56,7 @@ def ndcg_at_k(
         candidates: (docs,) grades of all the query's documents in any order, needed where the ranking shows
             only some of them; otherwise the ranking itself.
     """
-    return float(_ndcg(ranked_relevance, ranked_relevance if candidates is None else candidates, k))
+    return float(ndcg(ranked_relevance, ranked_relevance if candidates is None else candidates, k))
 
 
 def mean_ndcg_at_k(weights: NDArray[np.floating], dataset: RankingDataset, k: int = 10) -> MeanNdcg:
@@ -153,7 +153,8 @@ def _ideal_dcg(relevance: NDArray[np.integer], k: int) -> float:
 
 
 @compiled
-def _ndcg(ranked_relevance: NDArray[np.integer], candidates: NDArray[np.integer], k: int) -> float:
+def ndcg(ranked_relevance: NDArray[np.integer], candidates: NDArray[np.integer], k: int) -> float:
+    """The kernel of `ndcg_at_k`."""
     ideal = _ideal_dcg(candidates, k)
     return dcg(ranked_relevance, k) / ideal if ideal > 0.0 else 0.0
 

@@ -24,6 +24,7 @@ from foltr_research.simulation.config import SimulationConfig, check_config
 
 if TYPE_CHECKING:
     from foltr_research.simulation.checkpoint import CheckpointPlan
+    from foltr_research.simulation.clients.population import Population
     from foltr_research.simulation.federated import Progress as Done
     from foltr_research.simulation.results import SimulationResult
 
@@ -45,12 +46,17 @@ def simulate(
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the file of --checkpoint")] = False,
     json: options.JsonFile = None,
     out: given.OutFile = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option("--runs", help="Write the last ranker's run and qrels in TREC format, and metrics by query, here"),
+    ] = None,
     **values: Any,
 ) -> None:
     """Run a federation in this process, without a network, and report how well it learns."""
     from foltr_research.simulation.checkpoint import CheckpointPlan
     from foltr_research.simulation.clients.loading import check_data_name
-    from foltr_research.simulation.sweeps.tables import check_table_path
+    from foltr_research.simulation.run_files import check_runs, write_runs
+    from foltr_research.simulation.sweeps.tables import check_folder, check_table_path
 
     config = given.read_config(values)
     check_config(config)
@@ -61,12 +67,18 @@ def simulate(
     check_writable(checkpoint, "--checkpoint")
     if out is not None:
         check_table_path(out)
+    if runs is not None:
+        check_runs(config)
+        check_folder(runs)
     if resume and checkpoint is None:
         raise SettingsError("--resume: it needs --checkpoint FILE, the file to resume from")
     plan = None if checkpoint is None else CheckpointPlan(checkpoint, checkpoint_every, resume)
-    result = _run(config, plan)
+    result, population = _run(config, plan)
     _report(result)
     _write(result, json, out)
+    if runs is not None:
+        write_runs(runs, result, population)
+        console.print(f"Runs: {runs}", soft_wrap=True, highlight=False)
 
 
 def _write(result: "SimulationResult", json: Path | None, out: Path | None) -> None:
@@ -97,7 +109,7 @@ def _write(result: "SimulationResult", json: Path | None, out: Path | None) -> N
     raise SettingsError(f"{'; '.join(problems)}; the result is {'in the other file' if kept else 'on standard output'}")
 
 
-def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "SimulationResult":
+def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "tuple[SimulationResult, Population]":
     with console.status("Loading the simulator and the data"):
         from foltr_research.simulation.clients.loading import load_experiment, population_for
         from foltr_research.simulation.federated import run
@@ -112,7 +124,7 @@ def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "Simulation
     )
     console.print("Preparing the learner (compiled once, then cached)", highlight=False)
     with _show_progress(config) as on_round, _stop_between_rounds(plan) as stop:
-        return run(
+        result = run(
             config,
             population,
             logging_data=experiment.train,
@@ -121,6 +133,7 @@ def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "Simulation
             stop=stop,
             description=experiment.description,
         )
+    return result, population
 
 
 @contextmanager
@@ -191,6 +204,7 @@ def _report(result: "SimulationResult") -> None:
             f"  the mean over {data['clients_evaluated']} clients; of the shared ranker alone "
             f"{result.ndcg_at_10_global[-1][1]:.4f}"
         )
+    lines += [f"{name}: {curve[0][1]:.4f} before, {curve[-1][1]:.4f} after" for name, curve in result.metrics.items()]
     if result.interactions:
         lines.append(f"Online nDCG@{result.online_k}, discounted over rounds: {result.online_ndcg:.2f}")
         lines.append(

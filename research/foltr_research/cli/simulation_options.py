@@ -14,6 +14,7 @@ FIELDS = tuple(name for name in SimulationConfig.model_fields if name not in {"f
 OPTIONS = {
     "data": Option(variable="FOLTR_DATASET"),
     "seed": Option(variable="FOLTR_SEED"),
+    "metrics": Option("--metric"),
     "exploration": Option(variable="FOLTR_EXPLORATION"),
     "aggregation": Option(variable="FOLTR_AGGREGATION"),
     "byzantine": Option(variable="FOLTR_BYZANTINE"),

@@ -25,7 +25,7 @@ from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.runners import State
 
-_FORMAT = b"foltr checkpoint 1\n"
+_FORMAT = b"foltr checkpoint 2\n"
 _DIGEST_BYTES = 32
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from foltr.core.aggregation.rule_spec import MEAN, RuleSpec, read_rule
 from foltr.core.data.sources import SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
 from foltr.core.errors import SettingsError
+from foltr.core.evaluation.named_metrics import NDCG_AT_10, read_metric
 from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.preconditions import remedies, rule_problem
 from foltr.core.methods.registry import (
@@ -183,10 +184,12 @@ class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, Lear
     """Seed of everything simulated."""
     eval_every: Count = 10
     """Rounds between evaluations; the first model and the last are always evaluated."""
+    metrics: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = (NDCG_AT_10,)
+    """Metrics on the test queries, with commas: ndcg@k, mrr@k, err@k, map or maxrr. nDCG@10 is always measured."""
 
-    @field_validator("clicks", mode="before")
+    @field_validator("clicks", "metrics", mode="before")
     @classmethod
-    def _one_click_model(cls, value: Any) -> Any:
+    def _one_name(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
 
     @field_validator("clicks", "quantities")
@@ -208,6 +211,11 @@ class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, Lear
         if "type4" in self.population:
             return min(self.quantities), max(self.quantities)
         return self.interactions, self.interactions
+
+    @property
+    def other_metrics(self) -> list[str]:
+        """The metrics beside nDCG@10, each once."""
+        return [name for name in dict.fromkeys(self.metrics) if name != NDCG_AT_10]
 
     def changed(self, **values: Any) -> Self:
         """Return a copy with other values, validated like a new one. SettingsError names a wrong one."""
@@ -252,6 +260,8 @@ def check_config(config: SimulationConfig) -> None:
     if config.base_feature is not None and not (config.method in METHODS and draws_lists(config.method)):
         drawn = ", ".join(methods_with(Lists.DRAWN))
         raise SettingsError(f"base_feature: {config.method} draws no lists by score; choose one of {drawn}")
+    for name in config.metrics:
+        read_metric(name)
     parameter_values(config)
     training = _training(config)
     # With one feature: the data's are not known yet, and only the size of a neural ranker depends on them.

@@ -1,5 +1,6 @@
 """Measures the rankers of a simulation on held-out queries."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.evaluation.metrics import MeanNdcg, mean_ndcg_of_scores
+from foltr.core.evaluation.named_metrics import NDCG_AT_10, Metric, means_over_queries, values_by_query
 from foltr.core.methods.base import scores_of
 from foltr.core.methods.registry import Ranker
 from foltr_research.simulation.clients.population import Population
@@ -18,15 +20,23 @@ _CLIENTS_EVALUATED = 100
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean nDCG@10 over queries with a relevant document.
+    """Means over queries with a relevant document.
 
     Attributes:
-        ndcg: mean over clients of their rankers on their test sets.
-        ndcg_global: of the shared ranker on the same test sets; None if equal by definition.
+        means: by name of the metric, mean over clients of their rankers on their test sets.
+        means_global: of the shared ranker on the same test sets; None if equal by definition.
     """
 
-    ndcg: float
-    ndcg_global: float | None
+    means: Mapping[str, float]
+    means_global: Mapping[str, float] | None
+
+    @property
+    def ndcg(self) -> float:
+        return self.means[NDCG_AT_10]
+
+    @property
+    def ndcg_global(self) -> float | None:
+        return None if self.means_global is None else self.means_global[NDCG_AT_10]
 
 
 class Evaluator:
@@ -36,14 +46,23 @@ class Evaluator:
     fixed for the whole simulation. Attackers are excluded: their own lists harm nobody.
 
     Args:
+        metrics: measured beside nDCG@10.
         personal: whether clients have personal rankers.
         n_attackers: number of hostile clients, the first ones.
     """
 
     def __init__(
-        self, population: Population, ranker: Ranker, seed: int, *, personal: bool, n_attackers: int = 0
+        self,
+        population: Population,
+        ranker: Ranker,
+        seed: int,
+        metrics: Sequence[Metric] = (),
+        *,
+        personal: bool,
+        n_attackers: int = 0,
     ) -> None:
         self._ranker = ranker
+        self._metrics = metrics
         self._tests = population.tests
         self._personal = personal
         chosen = np.arange(n_attackers, len(population.clients))
@@ -60,16 +79,15 @@ class Evaluator:
 
     def evaluate(self, learner: Learner) -> Evaluation:
         """Evaluate. Raises DataError if a test set has no relevant document or scores are not finite."""
-        used = sorted(set(self._test_of))
-        shared = {test: self._ndcg(learner.weights, self._tests[test]).mean for test in used}
-        of_shared = float(np.mean([shared[test] for test in self._test_of]))
+        by_test = {test: self._means(learner.weights, self._tests[test]) for test in sorted(set(self._test_of))}
+        of_shared = _mean_over_clients([by_test[test] for test in self._test_of])
         if not self._personal:
             return Evaluation(of_shared, of_shared if self.by_client else None)
         own = [
-            self._ndcg(learner.ranker_of(client), self._tests[test]).mean
+            self._means(learner.ranker_of(client), self._tests[test])
             for client, test in zip(self._clients, self._test_of, strict=True)
         ]
-        return Evaluation(float(np.mean(own)), of_shared)
+        return Evaluation(_mean_over_clients(own), of_shared)
 
     def describe(self) -> dict[str, int]:
         """Return how many queries and clients an evaluation covers."""
@@ -83,5 +101,16 @@ class Evaluator:
             "clients_evaluated": len(self._clients) if self.by_client else 0,
         }
 
+    def _means(self, weights: NDArray[np.floating], test: RankingDataset) -> dict[str, float]:
+        scores = scores_of(self._ranker, weights, test.features)
+        ndcg = {NDCG_AT_10: mean_ndcg_of_scores(scores, test).mean}
+        if not self._metrics:
+            return ndcg
+        return means_over_queries(values_by_query(self._metrics, scores, test)) | ndcg
+
     def _ndcg(self, weights: NDArray[np.floating], test: RankingDataset) -> MeanNdcg:
         return mean_ndcg_of_scores(scores_of(self._ranker, weights, test.features), test)
+
+
+def _mean_over_clients(means: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([one[name] for one in means])) for name in means[0]}

@@ -5,7 +5,7 @@ the order of their names and makes the next model. With the same seed, service a
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,7 @@ from foltr.core.aggregation.rule_spec import MEAN
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.evaluation.click_models import check_grades
+from foltr.core.evaluation.named_metrics import NDCG_AT_10, read_metric
 from foltr.core.learning.lambdarank import logging_policy
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.methods.registry import Ranker, body_spec, initial_weights
@@ -37,7 +38,7 @@ from foltr_research.simulation.learner_factory import RunnerKind, compile_kernel
 from foltr_research.simulation.learners import Learner
 from foltr_research.simulation.method_names import SIMULATOR_METHODS, has_personal_rankers
 from foltr_research.simulation.plugins import fingerprints_of
-from foltr_research.simulation.results import SimulationResult, bytes_of_body, privacy_of
+from foltr_research.simulation.results import Curve, SimulationResult, bytes_of_body, privacy_of
 from foltr_research.simulation.secure_sums import SecureSums, promise_of, secure_sums_of
 
 
@@ -49,6 +50,7 @@ class Progress:
         round: the last finished one; 0 before the first.
         rounds: total number.
         ndcg_at_10: the newest evaluation.
+        means: the same and the other metrics, by name.
         weights: (n_weights,) float32, the shared ranker now.
         interactions: so far.
         seconds: since this process began with the run.
@@ -57,6 +59,7 @@ class Progress:
     round: int
     rounds: int
     ndcg_at_10: float
+    means: Mapping[str, float]
     weights: NDArray[np.float32]
     interactions: int
     seconds: float
@@ -70,14 +73,19 @@ class _Log:
     interactions: int = 0
     seconds_learning: float = 0.0
     seconds_wall: float = 0.0
-    evaluations: list[tuple[int, float, float | None]] = field(default_factory=list)
+    evaluations: list[tuple[int, Evaluation]] = field(default_factory=list)
     online: list[float] = field(default_factory=list)
     reciprocal_ranks: list[float] = field(default_factory=list)
     base_online: list[float] = field(default_factory=list)
     robustness: Robustness = field(default_factory=Robustness)
 
-    def add_evaluation(self, evaluation: Evaluation) -> None:
-        self.evaluations.append((self.round, evaluation.ndcg, evaluation.ndcg_global))
+    def curve(self, metric: str) -> Curve:
+        return tuple((number, evaluation.means[metric]) for number, evaluation in self.evaluations)
+
+    def curve_global(self, metric: str) -> Curve | None:
+        """Return the curve of the shared ranker alone. None if equal by definition."""
+        points = [(number, evaluation.means_global) for number, evaluation in self.evaluations]
+        return tuple((number, means[metric]) for number, means in points if means is not None) or None
 
 
 @contextmanager
@@ -146,7 +154,8 @@ def run(
         first = warmed_up(everybody, training, ranker, first, config.seed, config.warm_up_interactions)
     learner, kind = make_learner(config, population, crowd, training, ranker, first, runner)
     personal = has_personal_rankers(config.method)
-    evaluator = Evaluator(population, ranker, config.seed, personal=personal, n_attackers=config.attackers)
+    metrics = [read_metric(name) for name in config.other_metrics]
+    evaluator = Evaluator(population, ranker, config.seed, metrics, personal=personal, n_attackers=config.attackers)
     log = _Log()
     digest = digest_of(population, training, fingerprints_of(config)) if checkpoint is not None else ""
     if checkpoint is not None and checkpoint.resume:
@@ -223,7 +232,7 @@ def _one_round(learner: Learner, log: _Log, n_attackers: int) -> None:
 
 def _evaluate(evaluator: Evaluator, learner: Learner, log: _Log) -> None:
     with _errors_of_rounds(log.round):
-        log.add_evaluation(evaluator.evaluate(learner))
+        log.evaluations.append((log.round, evaluator.evaluate(learner)))
 
 
 @contextmanager
@@ -280,7 +289,7 @@ def _snapshot(config: SimulationConfig, digest: str, kind: str, log: _Log, learn
         "interactions": log.interactions,
         "seconds_learning": log.seconds_learning,
         "seconds_wall": log.seconds_wall,
-        "evaluations": log.evaluations,
+        "evaluations": [(number, one.means, one.means_global) for number, one in log.evaluations],
         "robustness": log.robustness.to_dict(),
     }
     curves = {
@@ -297,7 +306,7 @@ def _resume(snapshot: Snapshot, log: _Log, learner: Learner, crowd: Crowd) -> No
     log.interactions = progress["interactions"]
     log.seconds_learning = progress["seconds_learning"]
     log.seconds_wall = progress["seconds_wall"]
-    log.evaluations = [(number, ndcg, of_shared) for number, ndcg, of_shared in progress["evaluations"]]
+    log.evaluations = [(number, Evaluation(*means)) for number, *means in progress["evaluations"]]
     log.robustness = Robustness.read(progress["robustness"])
     log.online = snapshot.curves["online"].tolist()
     log.reciprocal_ranks = snapshot.curves["max_rr"].tolist()
@@ -319,11 +328,12 @@ def _result(
     spec = body_spec(training, ranker)
     federated, secure = config.method not in SIMULATOR_METHODS, secure_sums_of(config, training, ranker)
     quantities = {client.n_interactions for client in population.clients}
-    of_shared = tuple((number, value) for number, _, value in log.evaluations if value is not None)
     return SimulationResult(
         config=config,
-        ndcg_at_10=tuple((number, value) for number, value, _ in log.evaluations),
-        ndcg_at_10_global=of_shared or None,
+        ndcg_at_10=log.curve(NDCG_AT_10),
+        ndcg_at_10_global=log.curve_global(NDCG_AT_10),
+        metrics={name: log.curve(name) for name in config.other_metrics},
+        metrics_global={name: curve for name in config.other_metrics if (curve := log.curve_global(name)) is not None},
         online_k=training.serp_length,
         online_per_round=np.array(log.online),
         reciprocal_ranks=np.array(log.reciprocal_ranks),
@@ -378,9 +388,9 @@ def _tell(
     on_round: Callable[[Progress], None] | None, log: _Log, config: SimulationConfig, learner: Learner, began: float
 ) -> None:
     if on_round is not None:
-        newest = log.evaluations[-1][1]
-        seconds = time.perf_counter() - began
-        on_round(Progress(log.round, config.rounds, newest, learner.weights.copy(), log.interactions, seconds))
+        newest, seconds = log.evaluations[-1][1], time.perf_counter() - began
+        weights = learner.weights.copy()
+        on_round(Progress(log.round, config.rounds, newest.ndcg, newest.means, weights, log.interactions, seconds))
 
 
 def _mean(values: NDArray[np.float64]) -> float:

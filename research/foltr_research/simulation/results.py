@@ -26,6 +26,7 @@ class SimulationResult:
         ndcg_at_10: (round, value) of the first model (round 0), of every so many rounds and of the last: mean over
             honest clients of their ranker on their test set. If they share both, this is the shared ranker's value.
         ndcg_at_10_global: the same of the shared ranker alone; None if equal by definition.
+        metrics, metrics_global: likewise, by name, the other metrics that were measured.
         online_k: K, the most documents in a list: the cut-off of online nDCG.
         online_per_round: (rounds,) float64, nDCG@K of the lists shown in a round: mean over honest clients of the mean
             over each one's lists; NaN if no list was shown.
@@ -57,6 +58,8 @@ class SimulationResult:
     privacy: dict[str, Any] | None
     robustness: dict[str, Any] | None = None
     base_online_per_round: NDArray[np.float64] | None = None
+    metrics: dict[str, Curve] = field(default_factory=dict)
+    metrics_global: dict[str, Curve] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -85,6 +88,8 @@ class SimulationResult:
             "data": self.data,
             "ndcg_at_10": _points(self.ndcg_at_10),
             "ndcg_at_10_global": None if self.ndcg_at_10_global is None else _points(self.ndcg_at_10_global),
+            "metrics": {name: _points(curve) for name, curve in self.metrics.items()},
+            "metrics_global": {name: _points(curve) for name, curve in self.metrics_global.items()},
             "online_k": self.online_k,
             "online_ndcg": _finite(self.online_ndcg),
             "online_per_round": _values(self.online_per_round),
@@ -127,7 +132,10 @@ def rows_of(result: dict[str, Any]) -> list[dict[str, Any]]:
         "test_queries_evaluated": result["data"].get("test_queries_evaluated"),
         **_robustness_columns(result.get("robustness")),
     }
-    by_round = {point["round"]: point["value"] for point in result["ndcg_at_10_global"] or ()}
+    by_round = _by_round(result["ndcg_at_10_global"])
+    # Older records have no other metrics.
+    measured = {name: _by_round(points) for name, points in result.get("metrics", {}).items()}
+    measured |= {f"{name}_global": _by_round(points) for name, points in result.get("metrics_global", {}).items()}
     rows = []
     for point in result["ndcg_at_10"]:
         number = point["round"]
@@ -136,6 +144,7 @@ def rows_of(result: dict[str, Any]) -> list[dict[str, Any]]:
                 "round": number,
                 "ndcg_at_10": point["value"],
                 "ndcg_at_10_global": by_round.get(number),
+                **{name: values.get(number) for name, values in measured.items()},
                 # Before the first round no list is shown.
                 "online_ndcg_of_round": result["online_per_round"][number - 1] if number else None,
                 "base_ndcg_of_round": result["base_online_per_round"][number - 1]
@@ -212,6 +221,10 @@ def privacy_of(
         return None
     figures = report(training, Exposure(dim, rounds, participants, *interactions))
     return {name: _finite(value) if isinstance(value, float) else value for name, value in figures.items()}
+
+
+def _by_round(points: Sequence[dict[str, float]] | None) -> dict[float, float]:
+    return {point["round"]: point["value"] for point in points or ()}
 
 
 def _points(curve: Curve) -> list[dict[str, float]]:

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from simulated import config, population, simulated, with_quantities
+from simulated import check_resumed, config, population, simulated, with_quantities
 
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.round_report import ClientFate, Finding, RoundReport
@@ -47,6 +47,25 @@ def test_rows_are_tidy():
     assert all(row["clicks"] == "perfect,poison" and row["parameters"] == '{"learning_rate": 0.2}' for row in rows)
     assert set(result.config.model_dump()) <= set(rows[0])
     assert rows == rows_of(json.loads(json.dumps(result.to_dict())))
+
+
+def test_other_metrics_have_curves_and_columns_of_their_names(tmp_path):
+    """Measured with nDCG@10 in the same rounds; a client's ranker and the shared one apart; a resumed run has them."""
+    of = config(metrics=("err@10", "ndcg@10", "err@10", "map"))
+    result = check_resumed(of, tmp_path / "run.checkpoint", after=3)
+    read = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert list(read["metrics"]) == ["err@10", "map"]
+    assert [point["round"] for point in read["metrics"]["map"]] == [0, 2, 4]
+    assert read["metrics_global"] == {}
+    assert [row["err@10"] for row in result.rows()] == [value for _, value in result.metrics["err@10"]]
+    plain = simulated(config())
+    assert plain.ndcg_at_10 == result.ndcg_at_10
+    assert plain.metrics == {}
+    personal = simulated(config(method="fpdgd-personal", metrics="map"))
+    assert personal.metrics["map"] != personal.metrics_global["map"]
+    assert personal.rows()[-1]["map_global"] == personal.metrics_global["map"][-1][1]
+    with pytest.raises(SettingsError, match="metric: unknown 'precision'"):
+        simulated(config(metrics=("precision",)))
 
 
 def test_csv_and_parquet_have_the_same_rows(tmp_path):
