@@ -1,7 +1,8 @@
 """Simulations from Python: ``import foltr_research as fr``, then `simulate` and `sweep`.
 
-Keywords are the fields of `SimulationConfig` and the method's parameters. Methods, rules, attacks, click models and
-data may be objects (`foltr_research.simulation.plugins`). What runs is what ``foltr simulate`` and ``foltr sweep`` run.
+Keywords are the fields of `SimulationConfig` and the method's parameters. Methods, rules, attacks, click models,
+metrics and data may be objects (`foltr_research.simulation.plugins`). What runs is what ``foltr simulate`` and
+``foltr sweep`` run.
 """
 
 import difflib
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 OnRound = Callable[[NDArray[np.float32], dict[str, float]], None]
-"""Gets the shared ranker's weights, and the round, ndcg_at_10, interactions and seconds so far."""
+"""Gets the shared ranker's weights; and by name the round, the metrics, interactions and seconds so far."""
 Row = dict[str, Any]
 
 _SHORT = {"rule": "aggregation"}
@@ -277,12 +278,12 @@ def _read(
 
 
 def _named(kind: Kind, value: Any, seen: dict[tuple[Kind, str], Any]) -> Any:
-    """Return the name of a value; of several click models, their names."""
+    """Return the name of a value; of several click models or metrics, their names."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if kind == "clicks" and isinstance(value, list | tuple):
+    if kind in {"clicks", "metrics"} and isinstance(value, list | tuple):
         return [_named(kind, one, seen) for one in value]
     name = plug_in(kind, value)
     if kind != "data" and seen.setdefault((kind, name), value) is not value:
@@ -305,8 +306,8 @@ def _near(name: str, names: Iterable[str]) -> str:
 
 def _plainly(on_round: OnRound) -> Callable[[Progress], None]:
     def tell(done: Progress) -> None:
-        measured = {"ndcg_at_10": done.ndcg_at_10, "interactions": done.interactions, "seconds": done.seconds}
-        on_round(done.weights, {"round": done.round, **measured})
+        so_far = {"round": done.round, "interactions": done.interactions, "seconds": done.seconds}
+        on_round(done.weights, {"ndcg_at_10": done.ndcg_at_10, **done.means, **so_far})
 
     return tell
 

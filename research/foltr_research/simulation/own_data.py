@@ -89,7 +89,9 @@ def dataset_of(name: str, arrays: Sequence[NDArray[Any]]) -> RankingDataset:
     place[order] = np.arange(len(ids))
     rows = np.argsort(place[query_of_row], kind="stable")
     offsets = np.concatenate(([0], np.cumsum(np.bincount(place[query_of_row])))).astype(np.int64)
-    numbers = ids[order].astype(np.int64) if ids.dtype.kind in "iub" else np.arange(len(ids), dtype=np.int64)
+    numbers = np.arange(len(ids), dtype=np.int64)
+    if ids.dtype.kind in "iub" or (ids.dtype.kind == "f" and np.isfinite(ids).all() and (ids == np.floor(ids)).all()):
+        numbers = ids[order].astype(np.int64)
     return RankingDataset(name, normalise_by_query(features[rows], offsets), grades[rows], offsets, numbers)
 
 

@@ -1,4 +1,4 @@
-"""Methods, rules, attacks, click models and data sets from outside the package.
+"""Methods, rules, attacks, click models, metrics and data sets from outside the package.
 
 A configuration holds their names, so that it stays plain text. A name comes from an object that was handed over
 (`plug_in`), from an entry point, or is ``module:name`` (`load_named`). Other processes get the objects with the names
@@ -19,12 +19,13 @@ from dataclasses import fields, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Literal, Protocol, cast, get_args
 
 from foltr.core.aggregation.rule_spec import ABANDON, RULES, rule_terms
 from foltr.core.data.sources import SYNTHETIC
 from foltr.core.errors import SettingsError
 from foltr.core.evaluation.click_models import CLICK_MODEL_NAMES, ClickModel, click_model
+from foltr.core.evaluation.named_metrics import MAX_RR, METRIC_FUNCTIONS
 from foltr.core.methods.registry import METHODS
 from foltr.core.methods.spec import MethodSpec
 from foltr_research.attacks.registry import ATTACKS, add_attack
@@ -32,7 +33,7 @@ from foltr_research.simulation.method_names import all_methods
 from foltr_research.simulation.own_data import arrays_of, digest_of_arrays
 from foltr_research.simulation.own_method import Method, spec_of_class
 
-Kind = Literal["method", "aggregation", "attack", "clicks", "data"]
+Kind = Literal["method", "aggregation", "attack", "clicks", "metrics", "data"]
 """The field of a configuration that names it."""
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 GROUPS: Final[dict[Kind, str]] = {
@@ -40,6 +41,7 @@ GROUPS: Final[dict[Kind, str]] = {
     "aggregation": "foltr.rules",
     "attack": "foltr.attacks",
     "clicks": "foltr.click_models",
+    "metrics": "foltr.metrics",
     "data": "foltr.data",
 }
 """The groups of entry points."""
@@ -63,6 +65,8 @@ class Names(Protocol):
     def attack(self) -> str | None: ...
     @property
     def clicks(self) -> tuple[str, ...]: ...
+    @property
+    def metrics(self) -> tuple[str, ...]: ...
     @property
     def data(self) -> str: ...
 
@@ -127,18 +131,10 @@ def pack(configs: Iterable[Names]) -> bytes:
     Raises:
         SettingsError: an object cannot be sent, or is too large to send with every run.
     """
-    import cloudpickle
-
     packed = []
     for kind, name in dict.fromkeys(pair for config in configs for pair in _names_in(config) if pair in _held):
-        thing = _held[kind, name]
-        try:
-            with _code_goes_along(thing):
-                sent = cloudpickle.dumps(thing)
-        except Exception as error:  # whatever a foreign object's pickling raises
-            raise SettingsError(
-                f"{kind}: {name} cannot be sent to other processes ({error}); use jobs = 1, or define it in a module"
-            ) from error
+        with _code_goes_along(_held[kind, name]):
+            sent = _pickled(kind, name)
         if len(sent) > _MOST_BYTES:
             raise SettingsError(
                 f"{kind}: {name} has {len(sent) / 1e6:.0f} MB, which every run would get; hand over a function that "
@@ -160,9 +156,7 @@ def unpack(packed: bytes) -> None:
 
 def fingerprints_of(config: Names) -> dict[str, str]:
     """Return a digest of the code or arrays of each registered object that a configuration names."""
-    return {
-        f"{kind} {name}": _fingerprint(_held[kind, name]) for kind, name in _names_in(config) if (kind, name) in _held
-    }
+    return {f"{kind} {name}": _fingerprint(kind, name) for kind, name in _names_in(config) if (kind, name) in _held}
 
 
 def _names_in(config: Names) -> Iterator[tuple[Kind, str]]:
@@ -173,6 +167,8 @@ def _names_in(config: Names) -> Iterator[tuple[Kind, str]]:
         yield "attack", config.attack
     for clicks in config.clicks:
         yield "clicks", clicks
+    for metric in config.metrics:
+        yield "metrics", metric.partition("@")[0]
     yield "data", config.data
 
 
@@ -187,6 +183,8 @@ def _own_names(kind: Kind) -> tuple[str, ...]:
             return tuple(ATTACKS)
         case "clicks":
             return CLICK_MODEL_NAMES
+        case "metrics":
+            return (*METRIC_FUNCTIONS, MAX_RR)
     return (SYNTHETIC,)
 
 
@@ -224,6 +222,8 @@ def _install(kind: Kind, name: str, thing: Any) -> None:
             add_attack(name, _with_types(thing, defaults), _meaning(thing), defaults)
         case "clicks" if type(thing) is ClickModel or (callable(thing) and not isinstance(thing, type)):
             pass
+        case "metrics" if callable(thing):
+            METRIC_FUNCTIONS[name] = thing
         case "data" if callable(thing) or isinstance(thing, tuple):
             pass
         case _:
@@ -235,6 +235,7 @@ _EXPECTED: Final[dict[Kind, str]] = {
     "aggregation": "a function of updates, weights and byzantine",
     "attack": "a function of an AttackedRound",
     "clicks": "a ClickModel, or a function of grades and draws",
+    "metrics": "a function of the grades in ranked order, the same sorted downwards, and the cut-off",
     "data": "arrays, or a function that returns them",
 }
 
@@ -312,19 +313,30 @@ def _code_goes_along(thing: Any) -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _fingerprint(thing: Any) -> str:
+def _fingerprint(kind: Kind, name: str) -> str:
     """Return a digest of arrays, or of the files with an object's code.
 
     Of code without a file, as in a notebook, and of objects made by functions it may differ in the next process.
     """
+    thing = _held[kind, name]
     if isinstance(thing, tuple):
         return digest_of_arrays(thing)
-    import cloudpickle
-
     digest = hashlib.sha256()
     files = {getattr(sys.modules.get(part.__module__), "__file__", None) for part in _code_of(thing)}
     for file in sorted(filter(None, files)):
         digest.update(Path(file).read_bytes())
     if None in files or "<locals>" in getattr(thing, "__qualname__", "<locals>"):
-        digest.update(cloudpickle.dumps(thing))
+        digest.update(_pickled(kind, name))
     return digest.hexdigest()[:32]
+
+
+def _pickled(kind: Kind, name: str) -> bytes:
+    import cloudpickle
+
+    try:
+        return cast("bytes", cloudpickle.dumps(_held[kind, name]))
+    except Exception as error:  # whatever a foreign object's pickling raises
+        raise SettingsError(
+            f"{kind}: {name} cannot be pickled ({error}), as other processes and kept runs need; define it in a "
+            "module, or use jobs = 1 and keep nothing"
+        ) from error

@@ -147,7 +147,7 @@ def run_sweep(
     # Taken before the first run, so that changes during a sweep are noticed the next time.
     program_fingerprint()
     of_data = {data: data_fingerprint(data) for data in {config.data for config in by_digest.values()}}
-    plugins = {digest: fingerprints_of(config) for digest, config in by_digest.items()}
+    plugins = {digest: {} if folder is None else fingerprints_of(one) for digest, one in by_digest.items()}
     rows: dict[str, SweepRow] = {}
     for digest, config in by_digest.items():
         kept = (
