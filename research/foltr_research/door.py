@@ -313,7 +313,7 @@ def _plainly(on_round: OnRound) -> Callable[[Progress], None]:
 
 
 def _setting(config: SimulationConfig, key: str) -> Any:
-    """Return a field of a configuration, or one of its parameters, as a table shows it."""
+    """Return a field of a configuration, or one of its parameters in the form of a table."""
     field, _, parameter = key.partition(".")
     if field not in SimulationConfig.model_fields:
         if key not in config.parameters:

@@ -6,6 +6,7 @@ import math
 import matplotlib as mpl
 import numpy as np
 import pytest
+from cli.snippets import blocks, run_python
 from plugins import mine
 
 import foltr_research as fr
@@ -163,7 +164,7 @@ def test_one_run_has_no_interval(axes):
 
 
 def test_runs_that_fail_are_warned_of_and_left_out():
-    """The others have their means; if none has succeeded the errors are told."""
+    """The others have their means; without any success the message has the errors."""
 
     def refuse(updates, weights, byzantine):  # noqa: ARG001
         raise ValueError("own mistake")
@@ -230,6 +231,13 @@ def test_data_frames_of_pandas():
     assert isinstance(done.table(), pd.DataFrame)
     assert len(done.to_pandas()) == 6
     assert fr.simulate(**SMALL).to_pandas()["round"].tolist() == [0, 2, 4]
+
+
+def test_the_page_runs(tmp_path):
+    """docs/simulation.md, as a program of its own with two processes."""
+    code, _ = blocks("docs/simulation.md", "python")
+    printed = run_python(f"{code}\nprint(len(table), rounds.tolist(), len(ndcg))", tmp_path)
+    assert printed == "6 [0, 10, 20] 3\n"
 
 
 def test_the_door_has_what_it_names():

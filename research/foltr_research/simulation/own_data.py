@@ -65,7 +65,7 @@ def load_own(name: str, given: Any, seed: int) -> LoadedData:
 def dataset_of(name: str, arrays: Sequence[NDArray[Any]]) -> RankingDataset:
     """Return a data set of features, relevance and query ids. Rows of a query may be apart; their order is kept.
 
-    Features are scaled to [0, 1] within each query, as those of a folder are.
+    Features are scaled to [0, 1] within each query, like those of a folder.
 
     Raises:
         DataError: wrong shapes, features that are not finite real numbers, or grades that are not whole from 0.

@@ -335,7 +335,7 @@ def _pickled(kind: Kind, name: str) -> bytes:
 
     try:
         return cast("bytes", cloudpickle.dumps(_held[kind, name]))
-    except Exception as error:  # whatever a foreign object's pickling raises
+    except Exception as error:  # a foreign object's pickling may raise anything
         raise SettingsError(
             f"{kind}: {name} cannot be pickled ({error}), as other processes and kept runs need; define it in a "
             "module, or use jobs = 1 and keep nothing"

@@ -2,14 +2,15 @@
 
 import functools
 import json
+import re
 import shutil
-import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cli.commands import foltr_fresh
+from cli.snippets import blocks
 from plugins import mine
 from simulated import config, simulated
 from support.waiting import PATIENCE_S
@@ -278,7 +279,7 @@ def test_what_cannot_be_of_a_kind_is_refused(kind, thing, told):
 
 
 def constant(value):
-    """A function that returns something wrong, whatever it is called with."""
+    """A function that returns something wrong for all arguments."""
 
     def wrong(*_seen):
         return value
@@ -353,7 +354,13 @@ def test_own_code_meets_the_other_settings(more):
     assert np.isfinite(result.final_ndcg)
 
 
-def test_this_file_is_not_part_of_the_package():
-    """What it hands over was imported from a folder of its own."""
-    assert "foltr_research" not in MINE.parts
-    assert sys.modules[mine.Clipped.__module__] is mine
+def test_the_page_shows_the_code_of_these_tests():
+    """It imports only the door and NumPy, and each object has at most 20 lines."""
+    _, shown = blocks("docs/simulation.md", "python")
+    assert shown == MINE.read_text()
+    assert re.findall("^(?:import|from).*", shown, re.MULTILINE) == [
+        "import numpy as np",
+        "import foltr_research as fr",
+    ]
+    assert len(shown.split("\n\n\n")) == 1 + len(THINGS)
+    assert max(len(one.splitlines()) for one in shown.split("\n\n\n")) <= 20

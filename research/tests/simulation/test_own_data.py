@@ -27,7 +27,7 @@ def write(path, features, relevance, queries):
 
 
 def test_arrays_give_the_result_of_their_folder(tmp_path):
-    """Bit for bit, as the same documents in LETOR files."""
+    """Bit for bit: the same documents in LETOR files."""
     train, test = rows(), rows(6)
     write(tmp_path / "train.txt", *train)
     write(tmp_path / "test.txt", *test)
@@ -93,7 +93,7 @@ def test_what_is_no_data_is_refused(change, told):
 
 
 def test_arrays_are_named_by_their_values():
-    """So that a kept run is of these values, whatever they are called and wherever they were made."""
+    """So a kept run is of these values, under any name and made anywhere."""
     features, relevance, queries = rows()
     digests = {
         digest_of_arrays(arrays_of(given))
