@@ -113,7 +113,7 @@ class Sweep:
         Raises:
             SettingsError: unknown columns, or no run has succeeded.
         """
-        rows = self._means(by, value)
+        rows = self.means(by, value)
         try:
             return _data_frame(rows)
         except UnavailableError:
@@ -123,7 +123,7 @@ class Sweep:
         self, by: str | Sequence[str] | None = None, value: str = "ndcg_at_10", ax: "Axes | None" = None
     ) -> "Axes":
         """Draw the means over the rounds, with their intervals: a line for each value of ``by``; see `table`."""
-        axes, rows = _axes(ax), self._means(by, value)
+        axes, rows = _axes(ax), self.means(by, value)
         names = [name for name in rows[0] if name not in {"round", "mean", "low", "high", "n"}]
         lines: dict[str, list[Row]] = {}
         for row in rows:
@@ -136,7 +136,8 @@ class Sweep:
                 axes.fill_between(rounds, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
         return _labelled(axes, value)
 
-    def _means(self, by: str | Sequence[str] | None, value: str) -> list[Row]:
+    def means(self, by: str | Sequence[str] | None = None, value: str = "ndcg_at_10") -> list[Row]:
+        """Return the rows of `table`."""
         keys = self.varied if by is None else (by,) if isinstance(by, str) else tuple(by)
         groups: dict[tuple[Any, ...], list[float]] = {}
         for run_ in self.runs:

@@ -158,6 +158,9 @@ def run_sweep(
             if on_done is not None:
                 on_done(kept)
     waiting = {digest: config for digest, config in by_digest.items() if digest not in rows}
+    twins = _twins(waiting)
+    for digest in twins:
+        del waiting[digest]
     if waiting:
         # This process has what was registered in it.
         packed = b"" if jobs == 1 and backend == "loky" else pack(waiting.values())
@@ -169,7 +172,38 @@ def run_sweep(
                     _keep(folder / f"{digest}.json", row, of_data[row.config.data], plugins[digest])
                 if on_done is not None:
                     on_done(row)
+    for digest, twin in twins.items():
+        rows[digest] = _with_config(rows[twin], by_digest[digest])
+        if folder is not None:
+            _keep(folder / f"{digest}.json", rows[digest], of_data[by_digest[digest].data], plugins[digest])
+        if on_done is not None:
+            on_done(rows[digest])
     return [rows[digest] for digest in by_digest]
+
+
+def _twins(configs: Mapping[str, SimulationConfig]) -> dict[str, str]:
+    """Return the runs that equal an earlier one but for an attack that nobody makes, with that one's digest."""
+    first: dict[str, str] = {}
+    twins: dict[str, str] = {}
+    for digest, config in configs.items():
+        if config.attack is None or config.attackers:
+            continue
+        try:
+            check_config(config)
+        except SettingsError:  # its own error is its result
+            continue
+        same = config_digest(config.model_copy(update={"attack": None, "attack_parameters": {}}))
+        if same in configs or same in first:
+            twins[digest] = same if same in configs else first[same]
+        else:
+            first[same] = digest
+    return twins
+
+
+def _with_config(row: SweepRow, config: SimulationConfig) -> SweepRow:
+    """Return the row of an equal run as this configuration's."""
+    result = None if row.result is None else {**row.result, "config": config.model_dump(mode="json")}
+    return SweepRow(config, result, row.error)
 
 
 def config_digest(config: SimulationConfig) -> str:
