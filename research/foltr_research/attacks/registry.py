@@ -185,7 +185,7 @@ _PARAMETERS: dict[str, Mapping[str, _Parameter]] = {
 }
 
 
-CRAFTING: dict[str, Callable[..., Any]] = {}
+CRAFTING = dict[str, Callable[..., Any]]()
 """The functions of attacks from outside, by name: an `AttackedRound` and parameters to updates (m, d), or (d,)."""
 
 

@@ -1,35 +1,79 @@
-"""Fingerprints of the data behind a name and of the program, which a kept result depends on besides its configuration.
+"""Fingerprints of the program and of the data, on which a kept result depends besides its configuration.
 
-Files are compared by size and modification time: reading gigabytes would cost more than some runs.
+Files of data are compared by size and modification time: reading gigabytes would cost more than some runs.
 """
 
 import functools
 import hashlib
+from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import foltr.core
 import foltr_research
 from foltr.core.data.sources import MSLR_SAMPLE
+from foltr.core.numerics.compiled import COMPILED
 from foltr.core.version import __version__
-from foltr_research.simulation.config import GENERATED_DATA
-from foltr_research.simulation.plugins import held
+from foltr_research.simulation.config import GENERATED_DATA, SimulationConfig
+from foltr_research.simulation.digests.live import outside_code
+from foltr_research.simulation.digests.used_code import RUN, Sources, names_of
+from foltr_research.simulation.plugins import fingerprints_of, held, ids_of_plugins
 
-# They do not affect results: one reads the configuration, the other makes it, and it is compared in full.
-_NOT_NUMERICS = ("cli", "reproductions")
+
+class Program(NamedTuple):
+    """The program of a run.
+
+    Attributes:
+        digest: of the versions of foltr and of libraries, and of the code that the run uses.
+        outside: the names that are bound to code which is not in the source: plug-ins, and what was replaced.
+    """
+
+    digest: str
+    outside: tuple[str, ...]
+
+
+def programs_of(configs: Iterable[SimulationConfig]) -> list[Program]:
+    """Return the program of each configuration's run. Source is read once per process."""
+    configs = list(configs)
+    used = [_used(frozenset(names_of(config.model_dump(mode="json")))) for config in configs]
+    # What a configuration names from outside counts for its runs only.
+    outside = outside_code(sources().bindings(set().union(*used)), ids_of_plugins())
+    found = []
+    for config, modules in zip(configs, used, strict=True):
+        own = {name: code for name, code in outside.items() if name.rpartition(".")[0] in modules}
+        named = fingerprints_of(config)
+        # Code from elsewhere may call any of ours.
+        everything = _all_code() if own or named else ""
+        said = repr((versions(), sorted(modules.items()), sorted(own.items()), sorted(named.items()), everything))
+        found.append(Program(hashlib.sha256(said.encode()).hexdigest()[:32], tuple(own)))
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of foltr and of the libraries that compute."""
+    libraries = ("numpy", "numba", "scipy") if COMPILED else ("numpy",)
+    return {"foltr": __version__, **{name: version(name) for name in libraries}}
 
 
 @functools.cache
-def program_fingerprint() -> str:
-    """Return foltr's version and a SHA-256 of the source files that affect runs, read once per process."""
+def sources() -> Sources:
+    """Return the source of the installed packages."""
+    return Sources({one.__name__: Path(str(one.__file__)).parent for one in (foltr.core, foltr_research)})
+
+
+@functools.cache
+def _used(names: frozenset[str]) -> dict[str, str]:
+    return sources().used([RUN], names)
+
+
+@functools.cache
+def _all_code() -> str:
     digest = hashlib.sha256()
-    for root in (Path(foltr.core.__file__).parent, Path(foltr_research.__file__).parent):
-        for path in sorted(root.rglob("*.py")):
-            name = path.relative_to(root)
-            if name.parts[0] not in _NOT_NUMERICS:
-                content = path.read_bytes()
-                digest.update(f"{name.as_posix()} {len(content)}\n".encode())
-                digest.update(content)
-    return f"{__version__} {digest.hexdigest()[:32]}"
+    for package in (foltr.core, foltr_research):
+        for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def data_fingerprint(data: str) -> str:

@@ -6,7 +6,6 @@ A configuration holds their names, so that it stays plain text. A name comes fro
 """
 
 import functools
-import hashlib
 import importlib
 import inspect
 import pickle
@@ -19,7 +18,7 @@ from dataclasses import fields, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Literal, Protocol, cast, get_args
+from typing import Any, Final, Literal, Protocol, get_args
 
 from foltr.core.aggregation.rule_spec import ABANDON, RULES, rule_terms
 from foltr.core.data.sources import SYNTHETIC
@@ -29,6 +28,7 @@ from foltr.core.evaluation.named_metrics import MAX_RR, METRIC_FUNCTIONS
 from foltr.core.methods.registry import METHODS
 from foltr.core.methods.spec import MethodSpec
 from foltr_research.attacks.registry import ATTACKS, add_attack
+from foltr_research.simulation.digests.live import digest_of_object
 from foltr_research.simulation.method_names import all_methods
 from foltr_research.simulation.own_data import arrays_of, digest_of_arrays
 from foltr_research.simulation.own_method import Method, spec_of_class
@@ -71,7 +71,7 @@ class Names(Protocol):
     def data(self) -> str: ...
 
 
-_held: dict[tuple[Kind, str], Any] = {}
+_held = dict[tuple[Kind, str], Any]()
 
 
 def plug_in(kind: Kind, thing: Any, name: str | None = None) -> str:
@@ -131,10 +131,17 @@ def pack(configs: Iterable[Names]) -> bytes:
     Raises:
         SettingsError: an object cannot be sent, or is too large to send with every run.
     """
+    import cloudpickle
+
     packed = []
     for kind, name in dict.fromkeys(pair for config in configs for pair in _names_in(config) if pair in _held):
-        with _code_goes_along(_held[kind, name]):
-            sent = _pickled(kind, name)
+        try:
+            with _code_goes_along(_held[kind, name]):
+                sent = cloudpickle.dumps(_held[kind, name])
+        except Exception as error:  # a foreign object's pickling may raise anything
+            raise SettingsError(
+                f"{kind}: {name} cannot be sent to other processes ({error}); define it in a module, or use jobs = 1"
+            ) from error
         if len(sent) > _MOST_BYTES:
             raise SettingsError(
                 f"{kind}: {name} has {len(sent) / 1e6:.0f} MB, which every run would get; hand over a function that "
@@ -156,7 +163,15 @@ def unpack(packed: bytes) -> None:
 
 def fingerprints_of(config: Names) -> dict[str, str]:
     """Return a digest of the code or arrays of each registered object that a configuration names."""
-    return {f"{kind} {name}": _fingerprint(kind, name) for kind, name in _names_in(config) if (kind, name) in _held}
+    return {
+        f"{kind} {name}": _fingerprint(_held[kind, name]) for kind, name in _names_in(config) if (kind, name) in _held
+    }
+
+
+def ids_of_plugins() -> frozenset[int]:
+    """Return the ids of all registered objects, and of what stands for them in tables."""
+    methods = (METHODS[name] for kind, name in _held if kind == "method")
+    return frozenset(map(id, (*_held.values(), *methods)))
 
 
 def _names_in(config: Names) -> Iterator[tuple[Kind, str]]:
@@ -313,30 +328,9 @@ def _code_goes_along(thing: Any) -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _fingerprint(kind: Kind, name: str) -> str:
-    """Return a digest of arrays, or of the files with an object's code.
-
-    Of code without a file, as in a notebook, and of objects made by functions it may differ in the next process.
-    """
-    thing = _held[kind, name]
+def _fingerprint(thing: Any) -> str:
+    """Return a digest of arrays, or of an object's code and values; it is the same in every process."""
     if isinstance(thing, tuple):
         return digest_of_arrays(thing)
-    digest = hashlib.sha256()
-    files = {getattr(sys.modules.get(part.__module__), "__file__", None) for part in _code_of(thing)}
-    for file in sorted(filter(None, files)):
-        digest.update(Path(file).read_bytes())
-    if None in files or "<locals>" in getattr(thing, "__qualname__", "<locals>"):
-        digest.update(_pickled(kind, name))
-    return digest.hexdigest()[:32]
-
-
-def _pickled(kind: Kind, name: str) -> bytes:
-    import cloudpickle
-
-    try:
-        return cast("bytes", cloudpickle.dumps(_held[kind, name]))
-    except Exception as error:  # a foreign object's pickling may raise anything
-        raise SettingsError(
-            f"{kind}: {name} cannot be pickled ({error}), as other processes and kept runs need; define it in a "
-            "module, or use jobs = 1 and keep nothing"
-        ) from error
+    is_code = inspect.isroutine(thing) or isinstance(thing, type | MethodSpec | ClickModel | functools.partial)
+    return digest_of_object(thing if is_code else (type(thing), sorted(vars(thing).items())))

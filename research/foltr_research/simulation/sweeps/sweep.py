@@ -1,7 +1,7 @@
 """Runs many configurations, each once: in this process, in several, or on a Dask or Ray cluster.
 
 A run is a function of its configuration and data, not of the machine. Finished runs are kept in a folder at once, one
-file for each configuration, and are not repeated unless the data or the program has changed.
+file for each configuration, and are not repeated unless the data or the code that they use has changed.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ from foltr.core.errors import DataError, FoltrError, SettingsError
 from foltr.core.user_files import FileKind, read_json_file
 from foltr_research.simulation.clients.loading import check_data_name
 from foltr_research.simulation.config import SimulationConfig, check_config
-from foltr_research.simulation.fingerprints import data_fingerprint, program_fingerprint
+from foltr_research.simulation.fingerprints import Program, data_fingerprint, programs_of
 from foltr_research.simulation.method_names import check_name_of_method, simulated_parameters_of
-from foltr_research.simulation.plugins import fingerprints_of, load_named, pack, unpack
+from foltr_research.simulation.plugins import load_named, pack, unpack
 from foltr_research.simulation.results import SimulationResult, config_columns, rows_of
 from foltr_research.simulation.sweeps.executors import BACKENDS, Backend, Outcome, Values, executed
 from foltr_research.simulation.sweeps.tables import check_folder
@@ -127,7 +127,7 @@ def run_sweep(
     """Run configurations, equal ones once. A failed run becomes a row with its error.
 
     Args:
-        folder: finished runs are kept here and reused unless the data or the program has changed; None keeps nothing.
+        folder: finished runs are kept here and reused unless their data or code has changed; None keeps nothing.
         jobs: concurrent runs; an existing cluster uses its workers.
         scheduler: address of a cluster of Dask or Ray; None starts one on this machine.
         on_done: called with each finished row, those found in the folder first.
@@ -145,13 +145,14 @@ def run_sweep(
         check_folder(folder)
     by_digest = {config_digest(config): config for config in configs}
     # Taken before the first run, so that changes during a sweep are noticed the next time.
-    program_fingerprint()
+    program_of = dict(zip(by_digest, programs_of(by_digest.values()), strict=True))
     of_data = {data: data_fingerprint(data) for data in {config.data for config in by_digest.values()}}
-    plugins = {digest: {} if folder is None else fingerprints_of(one) for digest, one in by_digest.items()}
     rows: dict[str, SweepRow] = {}
     for digest, config in by_digest.items():
         kept = (
-            None if folder is None else _kept(folder / f"{digest}.json", config, of_data[config.data], plugins[digest])
+            None
+            if folder is None
+            else _kept(folder / f"{digest}.json", config, _key(program_of[digest], of_data[config.data]))
         )
         if kept is not None:
             rows[digest] = kept
@@ -164,18 +165,18 @@ def run_sweep(
     if waiting:
         # This process has what was registered in it.
         packed = b"" if jobs == 1 and backend == "loky" else pack(waiting.values())
-        values = [{"config": config.model_dump(mode="json"), "plugins": packed} for config in waiting.values()]
+        values = [_values(config, program_of[digest], packed) for digest, config in waiting.items()]
         with executed(values, _outcome, _failed, jobs=jobs, backend=backend, scheduler=scheduler) as outcomes:
             for digest, result, error in outcomes:
                 row = rows[digest] = SweepRow(waiting[digest], result, error)
                 if folder is not None:
-                    _keep(folder / f"{digest}.json", row, of_data[row.config.data], plugins[digest])
+                    _keep(folder / f"{digest}.json", row, _key(program_of[digest], of_data[row.config.data]))
                 if on_done is not None:
                     on_done(row)
     for digest, twin in twins.items():
         rows[digest] = _with_config(rows[twin], by_digest[digest])
         if folder is not None:
-            _keep(folder / f"{digest}.json", rows[digest], of_data[by_digest[digest].data], plugins[digest])
+            _keep(folder / f"{digest}.json", rows[digest], _key(program_of[digest], of_data[by_digest[digest].data]))
         if on_done is not None:
             on_done(rows[digest])
     return [rows[digest] for digest in by_digest]
@@ -222,17 +223,29 @@ def rows_of_sweep(rows: Iterable[SweepRow]) -> list[dict[str, Any]]:
     return tidy
 
 
+def _values(config: SimulationConfig, program: Program, packed: bytes) -> Values:
+    """Return what a worker gets: a configuration, which program it must have if not all is in the source, plug-ins."""
+    must_have = program.digest if program.outside else None
+    return {"config": config.model_dump(mode="json"), "program": must_have, "plugins": packed}
+
+
 def _outcome(values: Values) -> Outcome:
     """Run one configuration in a worker. Plain values in and out, so that every backend can send them."""
     config = SimulationConfig.read(values["config"])
+    digest = config_digest(config)
     try:
         unpack(values["plugins"])
-        return config_digest(config), run_config(config).to_dict(), None
+        if values["program"] is not None and values["program"] != programs_of([config])[0].digest:
+            raise SettingsError(
+                "jobs: this worker lacks a plug-in, or something that the program which started it has replaced; "
+                "use 1 job, or make it a part of what the worker imports"
+            )
+        return digest, run_config(config).to_dict(), None
     except FoltrError as error:
-        return config_digest(config), None, str(error)
+        return digest, None, str(error)
     # One failing run must not stop the others; its row has the error.
     except Exception as error:  # noqa: BLE001
-        return config_digest(config), None, f"{type(error).__name__}: {error}"
+        return digest, None, f"{type(error).__name__}: {error}"
 
 
 def _failed(values: Values, cause: str) -> Outcome:
@@ -240,36 +253,29 @@ def _failed(values: Values, cause: str) -> Outcome:
     return config_digest(SimulationConfig.read(values["config"])), None, cause
 
 
-def _kept(path: Path, config: SimulationConfig, data: str, plugins: dict[str, str]) -> SweepRow | None:
-    """Return a finished run. None if it is missing, failed, or its file is invalid.
+def _key(program: Program, data: str) -> dict[str, str]:
+    """Return what a kept result depends on besides its configuration."""
+    return {"program": program.digest, "data": data}
 
-    Args:
-        data: fingerprint of the present data.
-        plugins: fingerprints of what is not of this package.
-    """
+
+def _kept(path: Path, config: SimulationConfig, key: Mapping[str, str]) -> SweepRow | None:
+    """Return a finished run. None if it is missing, invalid or failed, or of another program or other data."""
     try:
         kept = read_json_file(path, FileKind.RESULT)
         if kept["result"] is None or SimulationConfig.read(kept["config"]) != config:
             return None
-        if (kept["program"], kept["data"], kept.get("plugins", {})) != (program_fingerprint(), data, plugins):
+        if any(kept[name] != value for name, value in key.items()):
             return None
         return SweepRow(config, kept["result"], None)
     except (OSError, ValueError, KeyError, TypeError, SettingsError):
         return None
 
 
-def _keep(path: Path, row: SweepRow, data: str, plugins: dict[str, str]) -> None:
+def _keep(path: Path, row: SweepRow, key: Mapping[str, str]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.new")
-        content = {
-            "config": row.config.model_dump(mode="json"),
-            "program": program_fingerprint(),
-            "data": data,
-            "plugins": plugins,
-            "result": row.result,
-            "error": row.error,
-        }
+        content = {"config": row.config.model_dump(mode="json"), **key, "result": row.result, "error": row.error}
         temporary.write_text(json.dumps(content), "utf-8")
         temporary.replace(path)
     except OSError as error:

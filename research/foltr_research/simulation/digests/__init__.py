@@ -1,0 +1,1 @@
+"""Which code a run uses, and a digest of it."""
