@@ -237,7 +237,7 @@ def test_data_frames_of_pandas():
 
 
 def test_the_page_runs(tmp_path):
-    """docs/simulation.md, as a program of its own with two processes."""
+    """docs/simulation.md in a program of its own, with two processes."""
     code, _ = blocks("docs/simulation.md", "python")
     (tmp_path / "page.py").write_text(f"{code}\nprint(len(table), rounds.tolist(), len(ndcg))")
     # What starts processes for itself cannot be forked from one with everything imported.

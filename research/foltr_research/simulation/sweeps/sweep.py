@@ -183,7 +183,7 @@ def run_sweep(
 
 
 def _twins(configs: Mapping[str, SimulationConfig]) -> dict[str, str]:
-    """Return the runs that equal an earlier one but for an attack that nobody makes, with that one's digest."""
+    """Return the runs that equal an earlier one except for an attack that nobody makes, with that one's digest."""
     first: dict[str, str] = {}
     twins: dict[str, str] = {}
     for digest, config in configs.items():
