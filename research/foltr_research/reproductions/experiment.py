@@ -22,6 +22,7 @@ class Table:
         rows: the labels that name a row.
         columns: the labels that name a column.
         where: labels of the runs shown.
+        baseline: labels of the runs that others are tested against, e.g. a method; their other labels are a cell's own.
     """
 
     title: str
@@ -30,6 +31,7 @@ class Table:
     columns: tuple[str, ...] = ("clicks",)
     where: Labels = field(default_factory=dict)
     digits: int = 3
+    baseline: Labels | None = None
 
 
 @dataclass(frozen=True)

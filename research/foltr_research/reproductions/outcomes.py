@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.core.evaluation.named_metrics import read_metric
 from foltr_research.simulation.config import SimulationConfig
 
 Labels = Mapping[str, str]
@@ -191,29 +192,43 @@ def _mean(values: NDArray[np.float64]) -> float:
     return float(shown.mean()) if len(shown) else float("nan")
 
 
-METRICS: dict[str, Metric] = {
-    "offline": Metric("nDCG@10 on the test set", lambda run: _last(run["ndcg_at_10"]), _series("ndcg_at_10")),
-    "late": Metric(
-        "nDCG@10 on the test set, last quarter of the rounds",
-        lambda run: _late(run["ndcg_at_10"]),
-        _series("ndcg_at_10"),
-    ),
-    "offline-mean": Metric(
-        "nDCG@10 on the test set, mean of the curve",
-        lambda run: float(np.mean([point["value"] for point in run["ndcg_at_10"] if point["round"] > 0])),
-        _series("ndcg_at_10"),
-    ),
-    "global": Metric(
-        "nDCG@10 of the shared ranker",
-        lambda run: _last(run["ndcg_at_10_global"] or run["ndcg_at_10"]),
-        lambda run: _series("ndcg_at_10_global" if run["ndcg_at_10_global"] else "ndcg_at_10")(run),
-    ),
-    "online": Metric(
-        "discounted online nDCG@10",
-        lambda run: float("nan") if run["online_ndcg"] is None else float(run["online_ndcg"]),
-        _per_round("online_per_round"),
-    ),
-    "shown": Metric("nDCG@10 of the lists shown", _last_tenth("online_per_round"), _per_round("online_per_round")),
-    "max_rr": Metric("MaxRR of the clicks", _last_tenth("max_rr"), _per_round("max_rr")),
-    "max_rr-early": Metric("MaxRR of the clicks, first fifth", _first_fifth("max_rr"), _per_round("max_rr")),
-}
+class _Metrics(dict[str, Metric]):
+    """Beside its entries it has every metric that runs may measure with nDCG@10, e.g. ``err@10``: NaN without."""
+
+    def __missing__(self, name: str) -> Metric:
+        read_metric(name)
+        return Metric(
+            f"{name} on the test set",
+            lambda run: _last(run["metrics"][name]) if name in run.get("metrics", ()) else float("nan"),
+            lambda run: _series(name)(run["metrics"]),
+        )
+
+
+METRICS: dict[str, Metric] = _Metrics(
+    {
+        "offline": Metric("nDCG@10 on the test set", lambda run: _last(run["ndcg_at_10"]), _series("ndcg_at_10")),
+        "late": Metric(
+            "nDCG@10 on the test set, last quarter of the rounds",
+            lambda run: _late(run["ndcg_at_10"]),
+            _series("ndcg_at_10"),
+        ),
+        "offline-mean": Metric(
+            "nDCG@10 on the test set, mean of the curve",
+            lambda run: float(np.mean([point["value"] for point in run["ndcg_at_10"] if point["round"] > 0])),
+            _series("ndcg_at_10"),
+        ),
+        "global": Metric(
+            "nDCG@10 of the shared ranker",
+            lambda run: _last(run["ndcg_at_10_global"] or run["ndcg_at_10"]),
+            lambda run: _series("ndcg_at_10_global" if run["ndcg_at_10_global"] else "ndcg_at_10")(run),
+        ),
+        "online": Metric(
+            "discounted online nDCG@10",
+            lambda run: float("nan") if run["online_ndcg"] is None else float(run["online_ndcg"]),
+            _per_round("online_per_round"),
+        ),
+        "shown": Metric("nDCG@10 of the lists shown", _last_tenth("online_per_round"), _per_round("online_per_round")),
+        "max_rr": Metric("MaxRR of the clicks", _last_tenth("max_rr"), _per_round("max_rr")),
+        "max_rr-early": Metric("MaxRR of the clicks, first fifth", _first_fifth("max_rr"), _per_round("max_rr")),
+    }
+)

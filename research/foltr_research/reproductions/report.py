@@ -11,10 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 from math import isnan
 from pathlib import Path
 
+import numpy as np
+
 from foltr_research.reproductions.claims import Claim, Status, Verdict
 from foltr_research.reproductions.experiment import Experiment, Table
 from foltr_research.reproductions.figures import draw
 from foltr_research.reproductions.outcomes import METRICS, Labels, Outcome, Results
+from foltr_research.reproductions.significance import LEGEND, bonferroni, marker, paired_t_test
 
 _VERSIONS = ("numpy", "numba", "matplotlib")
 
@@ -41,14 +44,17 @@ def write_report(
 
 
 def table_markdown(table: Table, results: Results) -> str:
-    """Return a table with cells of mean ± standard deviation."""
+    """Return a table with cells of mean ± standard deviation, and a marker if a table has a baseline."""
     chosen = results.select(table.where)
     columns = chosen.combinations(table.columns)
-    rows = []
-    for labels in _rows(table, chosen):
-        there = [chosen.select({**labels, **column}) for column in columns]
-        cells = [_cell(_exactly(runs, labels, table), table) for runs in there]
-        rows.append([*(labels.get(key, "-") for key in table.rows), *cells])
+    names = _rows(table, chosen)
+    places = [{**labels, **column} for labels in names for column in columns]
+    cells = iter([_cell(_exactly(chosen, place, table), table) for place in places])
+    marks = iter(_markers(table, chosen, places))
+    rows = [
+        [*(labels.get(key, "-") for key in table.rows), *(f"{next(cells)} {next(marks)}".strip() for _ in columns)]
+        for labels in names
+    ]
     return markdown([*table.rows, *(", ".join(labels.values()) for labels in columns)], rows, len(table.rows))
 
 
@@ -61,10 +67,10 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], n_names: int)
 
 def _runs(results: Results) -> Iterator[Sequence[object]]:
     """Yield a line for each run: labels, fold, seed, every metric, costs, and the configuration as JSON."""
-    keys = _label_keys(results)
-    yield [*keys, "fold", "seed", *METRICS, "interactions", "seconds", "bytes_up", "bytes_down", "configuration"]
+    keys, metrics = _label_keys(results), [*METRICS, *_measured(results)]
+    yield [*keys, "fold", "seed", *metrics, "interactions", "seconds", "bytes_up", "bytes_down", "configuration"]
     for one in results:
-        values = [f"{one.value(metric):.6g}" for metric in METRICS]
+        values = [f"{one.value(metric):.6g}" for metric in metrics]
         sent = one.result["bytes"]
         spent = [one.result["interactions"], one.result["seconds"]["learning"], sent["up"], sent["down"]]
         # The folder's name instead of its path, which has no meaning on another machine.
@@ -77,7 +83,7 @@ def _curves(results: Results) -> Iterator[Sequence[object]]:
     keys = _label_keys(results)
     yield [*keys, "fold", "seed", "metric", "round", "value"]
     for one in results:
-        for metric in ("offline", "shown", "max_rr"):
+        for metric in ("offline", "shown", "max_rr", *one.result.get("metrics", ())):
             for at, value in METRICS[metric].curve(one.result):
                 yield [*_names(one, keys), one.fold, one.seed, metric, f"{at:g}", f"{value:.5g}"]
 
@@ -112,7 +118,7 @@ def _report(
     if experiment.figures:
         lines += ["Lines are means over seeds, bands one standard deviation.", ""]
     for table in experiment.tables:
-        lines += [f"## {table.title}", "", "Mean ± standard deviation over seeds.", "", table_markdown(table, results)]
+        lines += [f"## {table.title}", "", _caption(table), "", table_markdown(table, results)]
     for section in experiment.sections:
         lines += [f"## {section.title}", "", section.text(results)]
     if experiment.published:
@@ -144,6 +150,17 @@ def _setting_here(results: Results, scale: str, n_seeds: int) -> list[str]:
     ]
 
 
+def _caption(table: Table) -> str:
+    caption = "Mean ± standard deviation over seeds."
+    if table.baseline is None:
+        return caption
+    names = ", ".join(table.baseline.values())
+    return (
+        f"{caption} {LEGEND}: above and below {names}, by a two-sided t test, paired by seed, with Bonferroni's "
+        "correction for the comparisons in this table."
+    )
+
+
 def _values(numbers: Sequence[int]) -> str:
     found = sorted(set(numbers))
     return "/".join(map(str, found)) if len(found) < 7 else f"{found[0]} to {found[-1]}"
@@ -156,9 +173,23 @@ def _rows(table: Table, results: Results) -> list[dict[str, str]]:
 
 
 def _exactly(results: Results, labels: Labels, table: Table) -> Results:
-    """Exclude runs that have more of the row's labels than the row."""
-    absent = [key for key in table.rows if key not in labels]
-    return Results(tuple(one for one in results if not any(key in one.labels for key in absent)), results.data)
+    """Return the runs with these labels. Exclude those that have more of the row's labels than the row."""
+    there, absent = results.select(labels), [key for key in table.rows if key not in labels]
+    return Results(tuple(one for one in there if not any(key in one.labels for key in absent)), results.data)
+
+
+def _markers(table: Table, results: Results, places: Sequence[Labels]) -> list[str]:
+    """Return the marker of each cell: its runs against those of the baseline, corrected for all such cells."""
+    pairs = []
+    for place in places:
+        base = {**place, **(table.baseline or {})}
+        own, other = (_exactly(results, at, table).by_seed(table.metric) for at in (place, base))
+        seeds = sorted(own.keys() & other.keys()) if base != place else []
+        pairs.append((np.array([own[seed] for seed in seeds]), np.array([other[seed] for seed in seeds])))
+    n_compared = sum(len(own) > 1 for own, _ in pairs)
+    return [
+        marker(float((own - other).sum()), bonferroni(paired_t_test(own, other), n_compared)) for own, other in pairs
+    ]
 
 
 def _cell(runs: Results, table: Table) -> str:
@@ -167,6 +198,11 @@ def _cell(runs: Results, table: Table) -> str:
         return "-"
     mean, sd = (f"{value:.{table.digits}f}" for value in (runs.mean(table.metric), runs.sd(table.metric)))
     return f"{mean} ± {sd}" if len(runs) > 1 else mean
+
+
+def _measured(results: Results) -> list[str]:
+    """Return the metrics that any run measured beside nDCG@10."""
+    return list(dict.fromkeys(name for one in results for name in one.result.get("metrics", ())))
 
 
 def _label_keys(results: Results) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from made_results import by_method, results
 
-from foltr.core.errors import UnavailableError
+from foltr.core.errors import SettingsError, UnavailableError
 from foltr_research.reproductions.claims import Claim, Status, higher, not_testable
 from foltr_research.reproductions.experiment import Experiment, Section, Table
 from foltr_research.reproductions.figures import Figure, draw, require_matplotlib
@@ -66,6 +66,43 @@ def test_table_cells_are_mean_and_deviation(made):
     )
     lines = table_markdown(Table("T", "offline", ("method", "ε")), made).splitlines()
     assert lines[2:] == ["| a | 1 | 0.400 ± 0.000 |", "| a | - | 0.600 ± 0.000 |"]
+
+
+def test_cells_are_marked_against_a_baseline_of_the_same_place(tmp_path):
+    """With p corrected for the comparisons of the table; the baseline itself, and cells without one, have no marker."""
+    finals = {
+        ("a", "perfect"): [0.50, 0.51, 0.52, 0.50],
+        ("a", "poison"): [0.41, 0.38, 0.43, 0.40],
+        ("b", "perfect"): [0.40, 0.41, 0.42, 0.41],
+        ("b", "poison"): [0.40, 0.40, 0.40, 0.40],
+        ("c", "perfect"): [0.37, 0.36, 0.39, 0.35],
+    }
+    made = results({(("method", name), ("clicks", clicks)): values for (name, clicks), values in finals.items()})
+    table = Table("T", "offline", ("method",), baseline=B)
+    lines = table_markdown(table, made).splitlines()
+    assert lines[2:] == [
+        "| a | 0.508 ± 0.010 ▲ | 0.405 ± 0.021 |",
+        "| b | 0.410 ± 0.008 | 0.400 ± 0.000 |",
+        "| c | 0.367 ± 0.017 ▽ | - |",
+    ]
+    write_report(replace(EXPERIMENT, tables=(table,)), made, tmp_path, scale="quick", n_seeds=4)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "above and below b, by a two-sided t test, paired by seed, with Bonferroni's correction" in text
+
+
+def test_metrics_that_runs_measured_have_columns_and_curves(made, tmp_path):
+    """By their names, in the files and in tables; a run without one has NaN."""
+    for one in made.outcomes[:3]:
+        one.result["metrics"] = {"err@10": [{"round": 0, "value": 0.1}, {"round": 20, "value": 0.3}]}
+    write_report(EXPERIMENT, made, tmp_path, scale="quick", n_seeds=3)
+    with (tmp_path / "runs.csv").open(encoding="utf-8") as file:
+        assert [row["err@10"] for row in csv.DictReader(file)] == ["0.3"] * 3 + ["nan"] * 3
+    with (tmp_path / "curves.csv").open(encoding="utf-8") as file:
+        points = [row["value"] for row in csv.DictReader(file) if row["metric"] == "err@10" and row["seed"] == "1"]
+    assert points == ["0.1", "0.3"]
+    assert "| a | 0.30 ± 0.00 |" in table_markdown(Table("T", "err@10", ("method",), where=A, digits=2), made)
+    with pytest.raises(SettingsError, match="unknown 'nonsense'"):
+        table_markdown(Table("T", "nonsense", ("method",)), made)
 
 
 def test_runs_have_every_number_and_the_whole_configuration_without_a_path(made, tmp_path):

@@ -226,7 +226,7 @@ _4_2 = Experiment(
     setting=_INTENT_DATA,
     grid=_type_1,
     seeds=SEEDS,
-    tables=(Table("Discounted online nDCG@10", "online", ("ranker", "data"), digits=1),),
+    tables=(Table("Discounted online nDCG@10", "online", ("ranker", "data"), digits=1, baseline=NON_IID),),
     claims=(_TYPE_1_CLAIMS[1],),
     published=(
         "linear: IID 1002 / 872 / 895, non-IID 649 / 546 / 566 (perfect / navigational / informational)",
