@@ -84,14 +84,13 @@ _CASCADE: dict[int, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
         "poison": ((1.0, 0.8, 0.4, 0.2, 0.0), (0.0, 0.0, 0.0, 0.0, 0.0)),
     },
 }
-_PBM = {"pbm-0": 0.0, "pbm-0.5": 0.5, "pbm-1": 1.0, "pbm-1.5": 1.5, "pbm-2": 2.0}
 # FedIPS names grades 3 and 4 of five; of three we take 1 and 2: the grades above "not relevant".
 _FEDIPS_CLICK = {2: (0.1, 1.0), 3: (0.1, 1.0, 1.0), 5: (0.1, 0.1, 0.1, 1.0, 1.0)}
-_FEDIPS_PREFIX = "fedips-"
+_PBM_PREFIX, _FEDIPS_PREFIX = "pbm-", "fedips-"
 _FEDIPS_SPREAD = 0.1
 
-CLICK_MODEL_NAMES = (*_CASCADE[5], *_PBM)
-"""The models with a fixed name; `fedips-<gamma>` exists for any gamma >= 0 besides."""
+CLICK_MODEL_NAMES = tuple(_CASCADE[5])
+"""The models with a fixed name; `pbm-<eta>` and `fedips-<gamma>` exist for any exponent >= 0 besides."""
 
 
 @functools.cache
@@ -99,7 +98,8 @@ def click_model(name: str, n_grades: int) -> ClickModel:
     """Return a published instantiation.
 
     Args:
-        name: one of `CLICK_MODEL_NAMES`, or `fedips-<gamma>`, e.g. `fedips-1`.
+        name: one of `CLICK_MODEL_NAMES`, `pbm-<eta>` or `fedips-<gamma>`, e.g. `pbm-0.5`. The thesis has eta 0, 0.5,
+            1, 1.5 and 2.
         n_grades: how many relevance grades the data has: 2 (0 and 1), 3 (0 to 2) or 5 (0 to 4).
 
     Raises:
@@ -111,17 +111,18 @@ def click_model(name: str, n_grades: int) -> ClickModel:
     never_stops = (0.0,) * n_grades
     if name in _CASCADE[n_grades]:
         return ClickModel(name, *_CASCADE[n_grades][name])
-    if name in _PBM:
-        return ClickModel(name, _CASCADE[n_grades]["perfect"][0], never_stops, _PBM[name])
-    if name.startswith(_FEDIPS_PREFIX):
-        try:
+    try:
+        if name.startswith(_PBM_PREFIX):
+            eta = float(name.removeprefix(_PBM_PREFIX))
+            return ClickModel(name, _CASCADE[n_grades]["perfect"][0], never_stops, eta)
+        if name.startswith(_FEDIPS_PREFIX):
             gamma = float(name.removeprefix(_FEDIPS_PREFIX))
             return ClickModel(name, _FEDIPS_CLICK[n_grades], never_stops, gamma, _FEDIPS_SPREAD)
-        except (ValueError, SettingsError) as error:
-            raise SettingsError(
-                f"click model {name!r}: write fedips-<gamma> with a number of at least 0, e.g. fedips-1"
-            ) from error
-    known = ", ".join((*CLICK_MODEL_NAMES, "fedips-<gamma>"))
+    except (ValueError, SettingsError) as error:
+        raise SettingsError(
+            f"click model {name!r}: write pbm-<eta> or fedips-<gamma> with a number of at least 0, e.g. pbm-0.5"
+        ) from error
+    known = ", ".join((*CLICK_MODEL_NAMES, "pbm-<eta>", "fedips-<gamma>"))
     raise SettingsError(f"unknown click model {name!r}; one of: {known}")
 
 

@@ -69,9 +69,8 @@ def check_examined(names: Sequence[str], serp_length: int) -> None:
         # Any number of grades will do: the data's may not be known yet.
         model = model_of_user(name, 5)
         steepest = -math.log10(_LEAST_EXAMINATION) / math.log10(serp_length) if serp_length > 1 else math.inf
-        # Other models have published exponents.
-        if model.personal_spread and model.examination_exponent > steepest:
+        if model.examination_exponent > steepest:
             raise SettingsError(
-                f"clicks: {name}: allowed is a gamma from 0 to {math.floor(steepest * 100) / 100:g} with lists of "
+                f"clicks: {name}: allowed is an exponent from 0 to {math.floor(steepest * 100) / 100:g} with lists of "
                 f"{serp_length}, so that the last document is still looked at {_LEAST_EXAMINATION:g} of the time"
             )

@@ -83,7 +83,7 @@ def test_cells_are_marked_against_a_baseline_of_the_same_place(tmp_path):
     assert lines[2:] == [
         "| a | 0.508 ± 0.010 ▲ | 0.405 ± 0.021 |",
         "| b | 0.410 ± 0.008 | 0.400 ± 0.000 |",
-        "| c | 0.367 ± 0.017 ▽ | - |",
+        "| c | 0.368 ± 0.017 ▽ | - |",
     ]
     write_report(replace(EXPERIMENT, tables=(table,)), made, tmp_path, scale="quick", n_seeds=4)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")

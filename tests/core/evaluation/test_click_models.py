@@ -15,7 +15,7 @@ from foltr.core.evaluation.click_models import (
 def test_published_models_have_a_probability_for_each_grade() -> None:
     """Each name exists for both kinds of labels, and only `poison` likes the irrelevant best."""
     for n_grades in [3, 5]:
-        for name in CLICK_MODEL_NAMES:
+        for name in (*CLICK_MODEL_NAMES, "pbm-0.7", "fedips-1"):
             model = click_model(name, n_grades)
             assert len(model.click_probability) == len(model.stop_probability) == n_grades, (n_grades, name)
             assert list(model.click_probability) == sorted(model.click_probability, reverse=name == "poison")
@@ -25,9 +25,9 @@ def test_unknown_models_and_impossible_users_are_refused() -> None:
     """With the known ones; probabilities come in pairs in [0, 1], and attention may not rise with the rank."""
     with pytest.raises(SettingsError, match="'perfekt'; one of: perfect, navigational, informational, poison"):
         click_model("perfekt", 5)
-    with pytest.raises(SettingsError, match=r"'pbm-3'; one of: .*pbm-2, fedips-<gamma>"):
-        click_model("pbm-3", 5)
-    for name in ("fedips-", "fedips-much", "fedips--1", "fedips-nan", "fedips-inf"):
+    with pytest.raises(SettingsError, match=r"'pbm3'; one of: .*poison, pbm-<eta>, fedips-<gamma>"):
+        click_model("pbm3", 5)
+    for name in ("fedips-", "fedips-much", "fedips--1", "fedips-nan", "pbm-inf", "pbm-", "pbm--0.5"):
         with pytest.raises(SettingsError, match="a number of at least 0"):
             click_model(name, 5)
     with pytest.raises(SettingsError, match="2, 3, 5 relevance grades, not 4"):
@@ -59,7 +59,7 @@ def test_the_cascade_stops_after_clicks(rng: np.random.Generator, name: str) -> 
 
 def test_the_randomness_used_does_not_depend_on_the_clicks() -> None:
     after = set()
-    for name in CLICK_MODEL_NAMES:
+    for name in (*CLICK_MODEL_NAMES, "pbm-0.7", "fedips-1"):
         rng = np.random.default_rng(5)
         simulate_clicks(click_model(name, 5), np.array([4, 3, 0], np.int16), rng)
         after.add(rng.random())
