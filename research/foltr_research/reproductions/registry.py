@@ -23,6 +23,7 @@ from foltr_research.reproductions.robustness import (
     differing,
     participation,
     update_poisoning,
+    variants,
     votes,
     votes_in_sums,
 )
@@ -35,6 +36,7 @@ _MODULES = (
     remedy,
     click_poisoning,
     update_poisoning,
+    variants,
     attacks_by_rule,
     participation,
     aware_attackers,

@@ -43,14 +43,14 @@ MEASURE = "nDCG@10 over the last quarter of the rounds"
 _WEB = "a claim on data with five grades, which MSLR-WEB10K has; this data has three"
 _LETOR = "a claim on MQ2007, which has three grades; this data has five"
 PLACE = ("attackers", "clicks")
+LINEAR = "a linear ranker, learning rate 0.1, zero start"
 SETTING = (
-    "MQ2007, MSLR-WEB10K, Yahoo! and Istella-S; 10 clients, B = 5, 10,000 rounds, FPDGD with a linear ranker, learning "
-    "rate 0.1, zero start; 10, 20, 30 and 40 % attackers, three click models; Multi-Krum with f = n - m, trimmed mean "
-    "with beta = m. "
+    f"MQ2007, MSLR-WEB10K, Yahoo! and Istella-S; 10 clients, B = 5, 10,000 rounds, FPDGD with {LINEAR}; 10, 20, 30 and "
+    "40 % attackers, three click models; Multi-Krum with f = n - m, trimmed mean with beta = m. "
 )
 OTHER_DATA = (
-    "The thesis' Figures 5.5 to 5.11 are the same experiments on other data (--data). Its neural rankers, which it "
-    "found to behave likewise, are not run."
+    "The thesis' Figures 5.5 to 5.11 are the same experiments on other data: `thesis-5.5` to `thesis-5.11`. With "
+    "neural rankers, which it found to behave likewise, they are `thesis-5.2-neural` to `thesis-5.4-neural`."
 )
 MEASURED = (
     "Claims are judged by the mean of the evaluations in the last quarter of the rounds; the thesis shows curves only."

@@ -11,6 +11,7 @@ from foltr_research.reproductions.registry import EXPERIMENTS
 from foltr_research.reproductions.robustness import aware_attackers, participation
 from foltr_research.reproductions.robustness.attacks_by_rule import ATTACKS, RULES, SHARES, federation
 from foltr_research.reproductions.robustness.aware_attacks import AWARE, parameters_of
+from foltr_research.reproductions.robustness.variants import ON_OTHER_DATA
 from foltr_research.reproductions.robustness.vote_measures import VOTES
 from foltr_research.simulation.sweeps.sweep import config_digest
 
@@ -58,6 +59,23 @@ def test_knowledge_is_as_the_label_says_and_experiments_share_their_runs(by_rule
         assert (config.attack_parameters == {"jitter": 1.0}) == attack.endswith("noisy)")
     own = {config_digest(one.config) for one in by_rule}
     assert {config_digest(one.config) for one in planned("thesis-5.2")} <= own
+
+
+def test_chapter_5_with_a_neural_ranker_and_on_other_data():
+    """The same runs except the ranker, which the setting names; on other data the same, if it has as many grades."""
+    for name in ("thesis-5.2", "thesis-5.3", "thesis-5.4"):
+        linear, neural = planned(name), planned(f"{name}-neural")
+        assert [one.labels for one in linear] == [one.labels for one in neural]
+        assert [one.config.changed(ranker="neural") for one in linear] == [one.config for one in neural]
+        assert "64 hidden units" in EXPERIMENTS[f"{name}-neural"].setting
+    for name, (other, data, n_grades) in ON_OTHER_DATA.items():
+        one = EXPERIMENTS[name]
+        assert (one.grid, one.claims, one.needs_grades) == (
+            EXPERIMENTS[other].grid,
+            EXPERIMENTS[other].claims,
+            n_grades,
+        )
+        assert data in one.source
 
 
 def test_adaptive_meets_every_attack_that_has_read_it_with_every_share():
