@@ -18,11 +18,12 @@ _SYNTHETIC_FEATURES = 136  # as many as MSLR-WEB10K has, for similar costs
 
 @dataclass(frozen=True)
 class LoadedData:
-    """A training and a test set, and what reports call them."""
+    """A training and a test set, what reports call them, and a validation set if the data has one."""
 
     train: RankingDataset
     test: RankingDataset
     description: str
+    vali: RankingDataset | None = None
 
     @property
     def n_grades(self) -> int:
@@ -58,7 +59,7 @@ def load_data(name: str, seed: int, fold: int | None = None, *, normalise: bool 
 
     folder = Path(name)
     split = load_published(folder, fold, normalise)
-    return LoadedData(split.train, split.test, str(folder) if fold is None else f"{folder}, fold {fold}")
+    return LoadedData(split.train, split.test, str(folder) if fold is None else f"{folder}, fold {fold}", split.vali)
 
 
 def _mslr_sample(normalise: bool) -> LoadedData:
@@ -66,7 +67,7 @@ def _mslr_sample(normalise: bool) -> LoadedData:
     from foltr.core.data.mslr_sample import fetch_mslr_sample
 
     split = load_split(fetch_mslr_sample(), normalise)
-    return LoadedData(split.train, split.test, "MSLR-WEB10K sample (genuine rows)")
+    return LoadedData(split.train, split.test, "MSLR-WEB10K sample (genuine rows)", split.vali)
 
 
 def _synthetic(seed: int, relevance: Literal["linear", "nonlinear"]) -> LoadedData:

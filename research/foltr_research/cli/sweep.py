@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -44,6 +44,14 @@ def sweep(
             "given several times; several click models in one run: perfect+navigational",
         ),
     ] = None,
+    choose_by: Annotated[
+        Literal["validation"] | None,
+        typer.Option(
+            "--choose-by",
+            help="Choose the varied parameters by the first metric on the validation queries, for each fold and each "
+            "combination of the other varied options; then run the chosen ones on the test queries",
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, max=1024, help="Runs at the same time")] = 1,
     backend: Annotated[str, typer.Option("--backend", help="loky, dask or ray")] = "loky",
     scheduler: Annotated[
@@ -64,6 +72,7 @@ def sweep(
 ) -> None:
     """Run every combination of folds, seeds and varied values; finished runs are kept beside the table."""
     from foltr_research.door import Sweep
+    from foltr_research.simulation.sweeps.choosing import chosen_configs, parameters_to_choose
     from foltr_research.simulation.sweeps.sweep import check_sweep, grid, rows_of_sweep, run_sweep
     from foltr_research.simulation.sweeps.tables import check_folder, check_table_path, write_table
 
@@ -82,20 +91,29 @@ def sweep(
         varied["fold"] = _read_numbers(folds, "--folds")
     varied.update(again)
     varied["seed"] = _read_numbers(seeds, "--seeds")
-    configs = grid(base, varied)
+    to_choose = [] if choose_by is None else parameters_to_choose(varied)
+    configs = grid(base if choose_by is None else base.changed(evaluate_on=choose_by), varied)
     check_sweep(configs)
-    runs = "1 run" if len(configs) == 1 else f"{len(configs)} runs"
-    console.print(f"{runs}, kept in {folder} as they finish", soft_wrap=True, highlight=False)
-    with _SweepProgress(len(configs), list(varied)) as progress:
-        rows = run_sweep(
-            configs,
-            folder=folder,
-            jobs=jobs,
-            # `run_sweep` refuses an unknown backend with a message.
-            backend=cast("Backend", backend),
-            scheduler=scheduler,
-            on_done=progress.done,
-        )
+
+    def run_all(configs: "Sequence[SimulationConfig]") -> "list[SweepRow]":
+        runs = "1 run" if len(configs) == 1 else f"{len(configs)} runs"
+        console.print(f"{runs}, kept in {folder} as they finish", soft_wrap=True, highlight=False)
+        with _SweepProgress(len(configs), list(varied)) as progress:
+            return run_sweep(
+                configs,
+                folder=folder,
+                jobs=jobs,
+                # `run_sweep` refuses an unknown backend with a message.
+                backend=cast("Backend", backend),
+                scheduler=scheduler,
+                on_done=progress.done,
+            )
+
+    rows = measured = run_all(configs)
+    if choose_by is not None and (chosen := chosen_configs(rows, to_choose)):
+        console.print("Chosen by validation queries; now on test queries:", soft_wrap=True, highlight=False)
+        measured = run_all(chosen)
+        rows = [*rows, *measured]
     try:
         write_table(out, rows_of_sweep(rows), {"configs": [row.config.model_dump(mode="json") for row in rows]})
     except SettingsError as error:
@@ -103,8 +121,8 @@ def sweep(
             f"{error}; the runs are kept in {folder}, so the same command only writes the table"
         ) from error
     console.print(f"Rows: {out}", soft_wrap=True, highlight=False)
-    done = Sweep(tuple(key for key in varied if key not in _OWN_OPTIONS), rows)
-    if any(row.result is not None for row in rows):
+    done = Sweep(tuple(key for key in varied if key not in _OWN_OPTIONS), measured)
+    if any(row.result is not None for row in measured):
         _report(done)
         if plot is not None:
             _draw(done, plot)

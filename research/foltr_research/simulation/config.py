@@ -184,6 +184,8 @@ class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, Lear
     """Seed of everything simulated."""
     eval_every: Count = 10
     """Rounds between evaluations; the first model and the last are always evaluated."""
+    evaluate_on: Literal["test", "validation"] = "test"
+    """The queries to measure on: validation queries (vali.txt) are for choosing parameters."""
     metrics: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = (NDCG_AT_10,)
     """Metrics on the test queries, with commas: ndcg@k, mrr@k, err@k, map or maxrr. nDCG@10 is always measured."""
 

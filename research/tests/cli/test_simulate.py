@@ -312,6 +312,8 @@ def test_a_failed_run_of_a_sweep_shows(here, monkeypatch, capsys):
         (["--scheduler", "tcp://127.0.0.1:1"], "--backend dask or ray"),
         (["--vary", "data.foo=1"], "data.foo: no field or parameter has this name"),
         (["--vary", "seed=3,4", "--seeds", "1"], "--vary seed: use --seeds 3,4"),
+        (["--choose-by", "validation", "--vary", "clicks=perfect,poison"], "--choose-by: nothing to choose"),
+        (["--metric", "err@10,ndgc@5"], "metric: unknown 'ndgc@5'; known are ndcg, mrr, err, map, maxrr"),
         (["--folds", "1", "--vary", "fold=2"], "--vary fold: use --folds 2"),
         (["--vary", "method=fpdgd", "--vary", "method=pdgd"], "--vary method=VALUE,VALUE with all values"),
         (["--vary", "rounds=1,2"], "--rounds sets one value"),

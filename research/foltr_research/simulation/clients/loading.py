@@ -9,7 +9,7 @@ import numpy as np
 
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.data.sources import MSLR_SAMPLE, SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR, load_data
-from foltr.core.errors import SettingsError
+from foltr.core.errors import DataError, SettingsError
 from foltr_research.simulation.clients.intents import (
     IntentCollection,
     read_intents,
@@ -44,6 +44,7 @@ class Experiment:
         n_grades: of the label scale.
         description: for reports.
         intents: set if users differ in what they find relevant; else None.
+        vali: validation queries, if the data has any.
     """
 
     train: RankingDataset
@@ -51,6 +52,7 @@ class Experiment:
     n_grades: int
     description: str
     intents: IntentCollection | None = None
+    vali: RankingDataset | None = None
 
 
 def check_data_name(config: SimulationConfig) -> None:
@@ -74,10 +76,21 @@ def check_data_name(config: SimulationConfig) -> None:
 def load_experiment(config: SimulationConfig) -> Experiment:
     """Return the data of a configuration, cached for the next run on the same data.
 
+    With ``evaluate_on`` validation, the validation queries are in place of the test queries.
+
     Raises:
-        DataError: it cannot be read.
+        DataError: it cannot be read, or has no validation queries.
         SettingsError: unknown fold, or the data does not suit the population.
     """
+    experiment = _load(config)
+    if config.evaluate_on == "test":
+        return experiment
+    if experiment.vali is None:
+        raise DataError(f"{experiment.description}: no validation queries (vali.txt); measure on test queries")
+    return replace(experiment, test=experiment.vali, description=f"{experiment.description}, validation queries")
+
+
+def _load(config: SimulationConfig) -> Experiment:
     if config.population.startswith("type1"):
         if config.fold is not None:
             raise SettingsError("fold: intents have no folds")
@@ -134,7 +147,7 @@ def _partitioned(
 @functools.lru_cache(maxsize=1)
 def _split(name: str, seed: int, fold: int | None, files: str) -> Experiment:  # noqa: ARG001 (part of the cache's key)
     data = load_data(name, seed, fold)
-    return Experiment(data.train, data.test, data.n_grades, data.description)
+    return Experiment(data.train, data.test, data.n_grades, data.description, vali=data.vali)
 
 
 @functools.lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from foltr.core.aggregation.round_report import RuleResult
-from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.errors import DataError, SettingsError, UnavailableError
 from foltr_research.simulation.config import GENERATED_DATA, SimulationConfig
 from foltr_research.simulation.fingerprints import Program, data_fingerprint
 from foltr_research.simulation.sweeps.sweep import check_sweep, config_digest, grid, run_config, run_sweep
@@ -109,6 +109,23 @@ def test_runs_equal_single_runs(tmp_path):
     configs = grid(BASE, {"clicks": ["perfect", "navigational"], "seed": [1, 2]})
     rows = run_sweep(configs, jobs=2)
     assert [told(row) for row in rows] == [alone(config) for config in configs]
+
+
+def test_validation_queries_are_those_of_vali_txt(letor):
+    """Instead of the test queries, with the same training; a data set without them has an error that says so."""
+    config = BASE.changed(data=str(letor))
+    with pytest.raises(DataError, match=r"no validation queries \(vali\.txt\)"):
+        run_config(config.changed(evaluate_on="validation"))
+    with pytest.raises(DataError, match="no validation queries"):
+        run_config(BASE.changed(evaluate_on="validation"))
+    reversed_grades = (
+        (letor / "test.txt").read_text().replace("2 qid", "x").replace("0 qid", "2 qid").replace("x", "0 qid")
+    )
+    (letor / "vali.txt").write_text(reversed_grades)
+    test, validation = run_config(config), run_config(config.changed(evaluate_on="validation"))
+    assert test.weights.tolist() == validation.weights.tolist()
+    assert test.ndcg_at_10 != validation.ndcg_at_10
+    assert validation.data["description"].endswith("validation queries")
 
 
 def test_an_interrupted_sweep_goes_on(tmp_path, counted):
