@@ -322,8 +322,8 @@ _3_7 = Experiment(
         *_NOISE,
         _FEWER,
         (
-            "MaxRR on the test set takes a relevant document for a click, as the published code does; the thesis' text "
-            "defines it by clicks."
+            "MaxRR on the test set takes a relevant document for a click. So does the published code; the thesis' text "
+            "defines MaxRR by clicks."
         ),
     ),
 )
