@@ -18,6 +18,10 @@ def reproduce(
     scale: Annotated[str, typer.Option(help="quick: minutes on two cores; full: the paper's own settings")] = "quick",
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Runs at the same time")] = 1,
     seeds: Annotated[int | None, typer.Option(min=1, max=1000, help="Repetitions; default: the scale's number")] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="More metrics on the test queries, with commas, e.g. err@10: the first table again"),
+    ] = None,
 ) -> None:
     """Repeat a paper's experiment: figures, tables, every number, and a verdict on each claim.
 
@@ -47,6 +51,7 @@ def reproduce(
             scale=chosen,
             jobs=jobs,
             seeds=seeds,
+            metrics=() if metric is None else tuple(name.strip() for name in metric.split(",")),
             on_done=lambda n_done, n_all: status.update(f"{name}: {n_done} of {n_all} runs"),
         )
     for claim, verdict in done.verdicts:

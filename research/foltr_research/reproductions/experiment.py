@@ -75,6 +75,7 @@ class Experiment:
         more: from scale, data and number of seeds: additional outcomes that no `SimulationConfig` can express.
         needs_intents: whether it needs labels per intent.
         needs_grades: required number of grades in the data.
+        metrics: those that `--metric` added.
     """
 
     name: str
@@ -93,3 +94,4 @@ class Experiment:
     more: Callable[[Scale, DataProfile, int], Sequence[Outcome]] | None = None
     needs_intents: bool = False
     needs_grades: int | None = None
+    metrics: tuple[str, ...] = ()

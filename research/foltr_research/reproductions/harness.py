@@ -5,13 +5,13 @@ interrupted reproduction can continue, and experiments share equal runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from foltr.core.errors import DataError, FoltrError, SettingsError
 from foltr_research.reproductions.claims import Claim, Verdict
-from foltr_research.reproductions.experiment import SCALES, Experiment, Scale
+from foltr_research.reproductions.experiment import SCALES, Experiment, Scale, Variant
 from foltr_research.reproductions.figures import require_matplotlib
 from foltr_research.reproductions.outcomes import DataProfile, Labels, Outcome, Results
 from foltr_research.reproductions.report import write_report
@@ -42,6 +42,7 @@ def reproduce(
     scale: Scale = "quick",
     jobs: int = 1,
     seeds: int | None = None,
+    metrics: tuple[str, ...] = (),
     on_done: Callable[[int, int], None] | None = None,
 ) -> Reproduction:
     """Run what is missing and write the report into ``out`` / the experiment's name.
@@ -49,6 +50,7 @@ def reproduce(
     Args:
         data: a folder or a name, as `SimulationConfig.data`.
         seeds: how many; by default the experiment's own number for the scale.
+        metrics: measured too, by name; the report repeats its first table for each.
         on_done: called with the numbers of finished and of all runs.
 
     Raises:
@@ -59,6 +61,7 @@ def reproduce(
     """
     if scale not in SCALES:
         raise SettingsError(f"scale: {scale!r} is neither {' nor '.join(SCALES)}")
+    experiment = with_metrics(experiment, metrics)
     n_seeds = experiment.seeds[scale] if seeds is None else seeds
     if n_seeds < 1:
         raise SettingsError(f"seeds: {n_seeds}; at least 1 is needed")
@@ -101,6 +104,23 @@ def profile_data(data: str, scale: Scale) -> DataProfile:
         n_test_evaluated=sum(bool(loaded.test.query(i).relevance.any()) for i in range(loaded.test.n_queries)),
         intents=intents,
     )
+
+
+def with_metrics(experiment: Experiment, metrics: Sequence[str]) -> Experiment:
+    """Return an experiment whose runs measure more, and whose report repeats its first table for each metric."""
+    if not metrics:
+        return experiment
+
+    def grid(scale: Scale, data: DataProfile) -> list[Variant]:
+        found = experiment.grid(scale, data)
+        return [replace(one, config=one.config.changed(metrics=(*one.config.metrics, *metrics))) for one in found]
+
+    tables = tuple(
+        replace(table, title=f"{name} on the test queries after the last round", metric=name)
+        for name in metrics
+        for table in experiment.tables[:1]
+    )
+    return replace(experiment, grid=grid, tables=(*experiment.tables, *tables), metrics=tuple(metrics))
 
 
 def check_data(experiment: Experiment, data: DataProfile) -> None:

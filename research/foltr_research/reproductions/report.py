@@ -124,6 +124,7 @@ def _report(
     if experiment.published:
         lines += ["## Published levels, for orientation", "", *(f"- {line}" for line in experiment.published), ""]
     command = f"foltr reproduce {experiment.name} --data DIR --out DIR --scale {scale} --seeds {n_seeds}"
+    command += f" --metric {','.join(experiment.metrics)}" if experiment.metrics else ""
     lines += ["## Again", "", f"`{command}`", "", f"Made with {_versions()}.", ""]
     lines += [
         "Differences are given as mean ± standard error over seeds; `runs.csv` has every number and configuration."

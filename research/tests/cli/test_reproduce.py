@@ -16,6 +16,7 @@ def test_wrong_settings_are_one_line(tmp_path):
     for arguments, said in (
         (("thesis-9.9", "--data", "synthetic"), "there is no experiment 'thesis-9.9'; known are thesis-3.1"),
         (("thesis-3.9", "--data", "synthetic", "--scale", "huge"), "scale: 'huge' is neither quick nor full"),
+        (("thesis-3.9", "--data", "synthetic", "--metric", "fast"), "metric: unknown 'fast'; known are ndcg"),
         (("thesis-3.9",), "data: name a folder or a data set"),
     ):
         done = foltr("reproduce", *arguments, "--out", str(tmp_path))

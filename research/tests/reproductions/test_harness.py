@@ -50,6 +50,20 @@ def test_reproduces_end_to_end(tmp_path):
     assert "100 training queries" in (done.folder / "report.md").read_text(encoding="utf-8")
 
 
+def test_more_metrics_repeat_the_first_table(tmp_path):
+    """Each run measures them; the report has a table for each and the command that makes it again."""
+    done = reproduce(TINY, "synthetic", tmp_path, seeds=1, metrics=("err@10", "ndcg@10"))
+    text = (done.folder / "report.md").read_text(encoding="utf-8")
+    tables = text.split("\n## ")
+    again = next(part for part in tables if part.startswith("err@10 on the test queries after the last round"))
+    assert "| fpdgd | 0." in again
+    first, same = (next(part for part in tables if part.startswith(name)) for name in ("Final nDCG@10", "ndcg@10 on"))
+    assert first.splitlines()[4:] == same.splitlines()[4:]
+    assert "--seeds 1 --metric err@10,ndcg@10`" in text
+    with pytest.raises(SettingsError, match="metric: unknown 'fast'"):
+        reproduce(TINY, "synthetic", tmp_path, metrics=("fast",))
+
+
 def test_equal_configurations_run_once(tmp_path):
     """Two variants that are the same run share its result; a failure is one line, and the other results are kept."""
 
