@@ -24,7 +24,6 @@ from foltr_research.simulation.config import SimulationConfig, check_config
 
 if TYPE_CHECKING:
     from foltr_research.simulation.checkpoint import CheckpointPlan
-    from foltr_research.simulation.clients.population import Population
     from foltr_research.simulation.federated import Progress as Done
     from foltr_research.simulation.results import SimulationResult
 
@@ -54,7 +53,7 @@ def simulate(
 ) -> None:
     """Run a federation in this process, without a network, and report how well it learns."""
     from foltr_research.simulation.checkpoint import CheckpointPlan
-    from foltr_research.simulation.clients.loading import check_data_name
+    from foltr_research.simulation.clients.loading import check_data_name, load_experiment, population_for
     from foltr_research.simulation.run_files import check_runs, write_runs
     from foltr_research.simulation.sweeps.tables import check_folder, check_table_path
 
@@ -73,11 +72,12 @@ def simulate(
     if resume and checkpoint is None:
         raise SettingsError("--resume: it needs --checkpoint FILE, the file to resume from")
     plan = None if checkpoint is None else CheckpointPlan(checkpoint, checkpoint_every, resume)
-    result, population = _run(config, plan)
+    result = _run(config, plan)
     _report(result)
     _write(result, json, out)
     if runs is not None:
-        write_runs(runs, result, population)
+        # Loaded before, so cached.
+        write_runs(runs, result, population_for(config, load_experiment(config)).tests)
         console.print(f"Runs: {runs}", soft_wrap=True, highlight=False)
 
 
@@ -109,7 +109,7 @@ def _write(result: "SimulationResult", json: Path | None, out: Path | None) -> N
     raise SettingsError(f"{'; '.join(problems)}; the result is {'in the other file' if kept else 'on standard output'}")
 
 
-def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "tuple[SimulationResult, Population]":
+def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "SimulationResult":
     with console.status("Loading the simulator and the data"):
         from foltr_research.simulation.clients.loading import load_experiment, population_for
         from foltr_research.simulation.federated import run
@@ -124,7 +124,7 @@ def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "tuple[Simu
     )
     console.print("Preparing the learner (compiled once, then cached)", highlight=False)
     with _show_progress(config) as on_round, _stop_between_rounds(plan) as stop:
-        result = run(
+        return run(
             config,
             population,
             logging_data=experiment.train,
@@ -133,7 +133,6 @@ def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "tuple[Simu
             stop=stop,
             description=experiment.description,
         )
-    return result, population
 
 
 @contextmanager
@@ -197,7 +196,10 @@ def _report(result: "SimulationResult") -> None:
     first, last = result.ndcg_at_10[0][1], result.final_ndcg
     lines = [
         f"nDCG@10: {first:.4f} before, {last:.4f} after {config.rounds} rounds",
-        f"  {data['test_queries_evaluated']} of {data['test_queries']} test queries have a relevant document and count",
+        (
+            f"  {data['test_queries_evaluated']} of {data['test_queries']} {config.evaluate_on} queries have a relevant "
+            "document and count"
+        ),
     ]
     if result.ndcg_at_10_global is not None and data["clients_evaluated"]:
         lines.append(

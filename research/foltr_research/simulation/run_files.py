@@ -11,7 +11,6 @@ from foltr.core.data.dataset import RankingDataset
 from foltr.core.errors import SettingsError
 from foltr.core.evaluation.named_metrics import NDCG_AT_10, Metric, ranked_rows, read_metric, values_by_query
 from foltr.core.methods.base import scores_of
-from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.config import SimulationConfig, resolve
 from foltr_research.simulation.method_names import has_personal_rankers
 from foltr_research.simulation.results import SimulationResult
@@ -25,18 +24,20 @@ def check_runs(config: SimulationConfig) -> None:
         raise SettingsError(f"--runs: with {config.method} each client has its own ranker; leave it out")
 
 
-def write_runs(folder: Path, result: SimulationResult, population: Population) -> None:
+def write_runs(folder: Path, result: SimulationResult, tests: Sequence[RankingDataset]) -> None:
     """Write the last shared ranker's files of each test set: ``test``, or ``test-1``, ``test-2`` ... of several.
+
+    Those of validation queries are called ``validation``.
 
     Raises:
         SettingsError: the folder cannot be written to.
     """
-    _, ranker = resolve(result.config, population.datasets[0].n_features)
+    _, ranker = resolve(result.config, tests[0].n_features)
     metrics = [read_metric(name) for name in (NDCG_AT_10, *result.config.other_metrics)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for i, test in enumerate(population.tests, start=1):
-            name = "test" if len(population.tests) == 1 else f"test-{i}"
+        for i, test in enumerate(tests, start=1):
+            name = result.config.evaluate_on + (f"-{i}" if len(tests) > 1 else "")
             write_ranking(folder / name, scores_of(ranker, result.weights, test.features), test, metrics)
     except OSError as error:
         raise SettingsError(f"{folder}: the runs cannot be written: {error.strerror or error}") from error

@@ -63,7 +63,7 @@ def test_a_run_has_every_document_and_its_table_the_reported_means(tmp_path):
     """The last model's files agree with the results; queries without a relevant document are only in the run."""
     of = config(metrics=("err@10", "ndcg@10"))
     result = simulated(of)
-    write_runs(tmp_path / "runs", result, population(of))
+    write_runs(tmp_path / "runs", result, population(of).tests)
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["test.csv", "test.qrels", "test.run"]
     with (tmp_path / "runs" / "test.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -82,4 +82,4 @@ def test_rankers_of_clients_and_folders_that_are_files_are_refused(tmp_path):
     of = config()
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="cannot be written"):
-        write_runs(tmp_path / "file", simulated(of), population(of))
+        write_runs(tmp_path / "file", simulated(of), population(of).tests)
