@@ -197,8 +197,8 @@ def _report(result: "SimulationResult") -> None:
     lines = [
         f"nDCG@10: {first:.4f} before, {last:.4f} after {config.rounds} rounds",
         (
-            f"  {data['test_queries_evaluated']} of {data['test_queries']} {config.evaluate_on} queries have a relevant "
-            "document and count"
+            f"  {data['test_queries_evaluated']} of {data['test_queries']} {config.evaluate_on} queries "
+            "have a relevant document and count"
         ),
     ]
     if result.ndcg_at_10_global is not None and data["clients_evaluated"]:
