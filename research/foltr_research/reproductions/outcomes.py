@@ -192,6 +192,34 @@ def _mean(values: NDArray[np.float64]) -> float:
     return float(shown.mean()) if len(shown) else float("nan")
 
 
+_OF_EVERY_RUN: dict[str, Metric] = {
+    "offline": Metric("nDCG@10 on the test set", lambda run: _last(run["ndcg_at_10"]), _series("ndcg_at_10")),
+    "late": Metric(
+        "nDCG@10 on the test set, last quarter of the rounds",
+        lambda run: _late(run["ndcg_at_10"]),
+        _series("ndcg_at_10"),
+    ),
+    "offline-mean": Metric(
+        "nDCG@10 on the test set, mean of the curve",
+        lambda run: float(np.mean([point["value"] for point in run["ndcg_at_10"] if point["round"] > 0])),
+        _series("ndcg_at_10"),
+    ),
+    "global": Metric(
+        "nDCG@10 of the shared ranker",
+        lambda run: _last(run["ndcg_at_10_global"] or run["ndcg_at_10"]),
+        lambda run: _series("ndcg_at_10_global" if run["ndcg_at_10_global"] else "ndcg_at_10")(run),
+    ),
+    "online": Metric(
+        "discounted online nDCG@10",
+        lambda run: float("nan") if run["online_ndcg"] is None else float(run["online_ndcg"]),
+        _per_round("online_per_round"),
+    ),
+    "shown": Metric("nDCG@10 of the lists shown", _last_tenth("online_per_round"), _per_round("online_per_round")),
+    "max_rr": Metric("MaxRR of the clicks", _last_tenth("max_rr"), _per_round("max_rr")),
+    "max_rr-early": Metric("MaxRR of the clicks, first fifth", _first_fifth("max_rr"), _per_round("max_rr")),
+}
+
+
 class _Metrics(dict[str, Metric]):
     """Beside its entries it has every metric that runs may measure with nDCG@10, e.g. ``err@10``: NaN without."""
 
@@ -206,31 +234,4 @@ class _Metrics(dict[str, Metric]):
         )
 
 
-METRICS: dict[str, Metric] = _Metrics(
-    {
-        "offline": Metric("nDCG@10 on the test set", lambda run: _last(run["ndcg_at_10"]), _series("ndcg_at_10")),
-        "late": Metric(
-            "nDCG@10 on the test set, last quarter of the rounds",
-            lambda run: _late(run["ndcg_at_10"]),
-            _series("ndcg_at_10"),
-        ),
-        "offline-mean": Metric(
-            "nDCG@10 on the test set, mean of the curve",
-            lambda run: float(np.mean([point["value"] for point in run["ndcg_at_10"] if point["round"] > 0])),
-            _series("ndcg_at_10"),
-        ),
-        "global": Metric(
-            "nDCG@10 of the shared ranker",
-            lambda run: _last(run["ndcg_at_10_global"] or run["ndcg_at_10"]),
-            lambda run: _series("ndcg_at_10_global" if run["ndcg_at_10_global"] else "ndcg_at_10")(run),
-        ),
-        "online": Metric(
-            "discounted online nDCG@10",
-            lambda run: float("nan") if run["online_ndcg"] is None else float(run["online_ndcg"]),
-            _per_round("online_per_round"),
-        ),
-        "shown": Metric("nDCG@10 of the lists shown", _last_tenth("online_per_round"), _per_round("online_per_round")),
-        "max_rr": Metric("MaxRR of the clicks", _last_tenth("max_rr"), _per_round("max_rr")),
-        "max_rr-early": Metric("MaxRR of the clicks, first fifth", _first_fifth("max_rr"), _per_round("max_rr")),
-    }
-)
+METRICS: dict[str, Metric] = _Metrics(_OF_EVERY_RUN)
