@@ -4,7 +4,9 @@ Every run is a `SimulationConfig`. `foltr_research.simulation.sweeps.sweep` runs
 interrupted reproduction can continue, and experiments share equal runs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,13 @@ from foltr_research.reproductions.claims import Claim, Verdict
 from foltr_research.reproductions.experiment import SCALES, Experiment, Scale, Variant
 from foltr_research.reproductions.figures import require_matplotlib
 from foltr_research.reproductions.outcomes import DataProfile, Labels, Outcome, Results
+from foltr_research.reproductions.records import Record, checkout_commit, code_of, data_digest, record_path
 from foltr_research.reproductions.report import write_report
 from foltr_research.simulation.clients.loading import load_experiment
 from foltr_research.simulation.config import SYNTHETIC_INTENTS, SimulationConfig, check_config
+from foltr_research.simulation.digests.live import outside_code
+from foltr_research.simulation.digests.used_code import installed_sources, names_of
+from foltr_research.simulation.fingerprints import is_made_here, versions
 from foltr_research.simulation.sweeps.sweep import config_digest, run_sweep
 
 
@@ -45,7 +51,7 @@ def reproduce(
     metrics: tuple[str, ...] = (),
     on_done: Callable[[int, int], None] | None = None,
 ) -> Reproduction:
-    """Run what is missing and write the report into ``out`` / the experiment's name.
+    """Run what is missing and write the report with its record into ``out`` / the experiment's name.
 
     Args:
         data: a folder or a name, as `SimulationConfig.data`.
@@ -68,17 +74,53 @@ def reproduce(
     require_matplotlib()
     profile = profile_data(data, scale)
     check_data(experiment, profile)
+    began = time.perf_counter()
     planned = plan(experiment, scale, profile, n_seeds)
+    seconds, commit = time.perf_counter() - began, checkout_commit()
+    # Read before the first run: the code may change before the last.
+    code_of(installed_sources(), experiment.name, _names([one.config for one in planned]))
     found = _run(planned, out / "runs", jobs, on_done)
+    # Equal runs of several variants are one result.
+    seconds += sum(run["seconds"]["wall"] for run in {id(run): run for run in found}.values())
     outcomes = tuple(
         Outcome(one.labels, one.config.fold, one.config.seed, one.config, result)
         for one, result in zip(planned, found, strict=True)
     )
     if experiment.more is not None:
+        began = time.perf_counter()
         outcomes += tuple(experiment.more(scale, profile, n_seeds))
+        seconds += time.perf_counter() - began
     folder = out / experiment.name
-    verdicts = write_report(experiment, Results(outcomes, profile), folder, scale=scale, n_seeds=n_seeds)
+    results = Results(outcomes, profile)
+    verdicts = write_report(experiment, results, folder, scale=scale, n_seeds=n_seeds)
+    record = _record(experiment.name, results, scale, n_seeds)
+    record = record.model_copy(update={"seconds": round(seconds, 1), "commit": commit})
+    record_path(folder / "report.md").write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return Reproduction(folder, verdicts)
+
+
+def _names(configs: Iterable[SimulationConfig]) -> list[str]:
+    return sorted(set().union(*(names_of(config.model_dump(mode="json")) for config in configs)))
+
+
+def _record(experiment: str, results: Results, scale: str, n_seeds: int) -> Record:
+    """Return what a report is made from: the program as it was read, and the data's files."""
+    names = _names(one.config for one in results)
+    code = code_of(installed_sources(), experiment, names)
+    return Record(
+        experiment=experiment,
+        data=results.data.name,
+        folds=results.data.folds,
+        files="" if is_made_here(results.data.data) else data_digest(Path(results.data.data), results.data.folds),
+        scale=scale,
+        seeds=n_seeds,
+        seconds=None,
+        commit=None,
+        versions={"Python": platform.python_version(), **versions()},
+        names=tuple(names),
+        code=code,
+        outside=tuple(outside_code(installed_sources().bindings(code))),
+    )
 
 
 def profile_data(data: str, scale: Scale) -> DataProfile:

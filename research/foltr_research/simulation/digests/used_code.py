@@ -6,12 +6,15 @@ errors do not count either: no result depends on them.
 """
 
 import ast
+import functools
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import foltr.core
+import foltr_research
 from foltr_research.simulation.digests.live import Binding
 from foltr_research.simulation.digests.units import (
     Conditions,
@@ -173,13 +176,13 @@ class Sources:
             following = [unit for unit in named if unit not in read]
         return read, strings
 
-    def find(self, module: str, name: str) -> ast.expr | None:
-        """Return the call that makes the record of a name in a module, such as an experiment."""
-        for statement in self._module(module).tree.body:
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Call) and _name_of_record(node) == name:
-                    return node
-        return None
+    def modules_in(self, package: str) -> list[str]:
+        """Return the modules below a package, by name."""
+        path = self._path(package)
+        folder = Path() if path is None else path.parent
+        return sorted(
+            ".".join((package, *one.relative_to(folder).with_suffix("").parts)) for one in folder.rglob("*.py")
+        )
 
     def imported(self, module: str, name: str | None) -> Unit | str:
         """Return the unit behind an import, ``(module, "*")`` for a module, or the path of what is from elsewhere."""
@@ -296,6 +299,12 @@ def _name_of_record(node: ast.expr | None) -> str | None:
             if one.arg == "name" and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
                 return one.value.value
     return None
+
+
+@functools.cache
+def installed_sources() -> Sources:
+    """Return the source of the installed packages, which is read once per process."""
+    return Sources({one.__name__: Path(str(one.__file__)).parent for one in (foltr.core, foltr_research)})
 
 
 def names_of(config: Mapping[str, Any]) -> set[str]:

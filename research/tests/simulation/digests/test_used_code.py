@@ -8,15 +8,9 @@ import pytest
 from simulated import config
 
 from foltr_research.simulation.digests.units import bound_names
-from foltr_research.simulation.digests.used_code import RUN, Sources, names_of
-from foltr_research.simulation.fingerprints import sources
+from foltr_research.simulation.digests.used_code import RUN, Sources, installed_sources, names_of
 from foltr_research.simulation.sweeps.sweep import run_config
 
-RULES = """
-from shop.rules.fast import fast, LIMIT
-from shop.rules.slow import slow
-RULES = {"fast": "a rule", "slow": "another rule"}
-"""
 MODULES = {
     "core/aggregation/rule_spec.py": 'RULES = {"fast": "quick", "slow": "careful"}\nPRE_STEPS = {}\n',
     "core/rules.py": (
@@ -119,7 +113,7 @@ def unit_of(file, line):
         root = Path(package.__file__).parent
         if Path(file).is_relative_to(root):
             name = ".".join((package.__name__, *Path(file).relative_to(root).with_suffix("").parts))
-            for statement in sources().tree(name).body:
+            for statement in installed_sources().tree(name).body:
                 first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", []))])
                 if first <= line <= statement.end_lineno:
                     return name, next(bound_names(statement), "")
@@ -159,5 +153,5 @@ def test_everything_that_a_run_calls_counts(settings):
         sys.setprofile(None)
     units = {unit_of(code.co_filename, code.co_firstlineno) for code in called} - {None}
     assert RUN in units
-    reached = sources().reached([RUN], names_of(chosen.model_dump(mode="json")))
-    assert {unit for unit in units - reached if not sources().is_without_effect(unit[0])} == set()
+    reached = installed_sources().reached([RUN], names_of(chosen.model_dump(mode="json")))
+    assert {unit for unit in units - reached if not installed_sources().is_without_effect(unit[0])} == set()
