@@ -112,7 +112,7 @@ def check_reports(folder: Path, data: Path | None = None) -> Iterator[CheckedRep
 
 def _checked(path: Path, record: Record, data: Path | None) -> CheckedReport:
     if record.experiment not in _experiments(installed_sources()):
-        return CheckedReport(path, record, "its experiment is gone")
+        return CheckedReport(path, None, "its experiment is gone")
     if not record.code:
         return CheckedReport(path, record, "it is from before code was recorded")
     if record.outside:
@@ -141,7 +141,8 @@ def _experiments(sources: Sources) -> dict[str, tuple[str, tuple[ast.expr, ...]]
     """Return each experiment's module and what of its record figures and verdicts depend on."""
     found = {}
     for module in sources.modules_in(_PACKAGE):
-        for node in ast.walk(sources.tree(module)):
+        assigned = [one for one in sources.tree(module).body if isinstance(one, ast.Assign | ast.AnnAssign)]
+        for node in (node for one in assigned for node in ast.walk(one)):
             match node:
                 case ast.Call(func=ast.Name(id="Experiment"), keywords=keywords):
                     values = {one.arg: one.value for one in keywords}

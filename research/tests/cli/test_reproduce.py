@@ -1,5 +1,7 @@
 """``foltr reproduce`` as a user runs it."""
 
+import json
+
 from cli.commands import foltr
 
 
@@ -40,3 +42,34 @@ def test_a_file_in_place_of_the_folder_is_one_line(tmp_path):
         assert done.returncode == 2
         assert f"{taken} is a file; expected a folder" in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_check_says_which_reports_are_stale(tmp_path):
+    """What changed, what to type and how long it takes; the exit code tells a script."""
+    record = {
+        "experiment": "thesis-3.9",
+        "data": "MQ2008/Fold1",
+        "folds": [1],
+        "files": "",
+        "scale": "quick",
+        "seeds": 3,
+        "seconds": 150.0,
+        "commit": None,
+        "versions": {},
+        "names": [],
+        "code": {"foltr.core.gone": "0" * 16},
+    }
+    (tmp_path / "thesis-3.9").mkdir()
+    (tmp_path / "thesis-3.9" / "report.md").write_text("# a report")
+    (tmp_path / "thesis-3.9" / "report.json").write_text(json.dumps(record))
+    done = foltr("reproduce", "check", str(tmp_path))
+    assert done.returncode == 1
+    first, second, last = done.stdout.splitlines()
+    assert first.startswith("stale: thesis-3.9/report.md: its code has changed: foltr.core.")
+    command = "foltr reproduce thesis-3.9 --data MQ2008 --out OUT --scale quick --seeds 3"
+    assert second.strip() == f"{command}  # about 2 minutes on one core"
+    assert last == "1 reports, 1 stale"
+    done = foltr("reproduce", "check", str(tmp_path / "nowhere"))
+    assert (done.returncode, "it has no report" in done.stderr) == (2, True)
+    done = foltr("reproduce", "thesis-3.9", str(tmp_path), "--data", "synthetic")
+    assert (done.returncode, "use --out" in done.stderr) == (2, True)

@@ -8,6 +8,7 @@ from foltr_research.reproductions.claims import Claim, Status, higher
 from foltr_research.reproductions.experiment import Experiment, Table, Variant
 from foltr_research.reproductions.figures import Figure
 from foltr_research.reproductions.harness import check_data, plan, profile_data, reproduce
+from foltr_research.reproductions.records import Record
 from foltr_research.simulation.config import SimulationConfig
 
 pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra figures")
@@ -44,8 +45,15 @@ def test_reproduces_end_to_end(tmp_path):
     assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert done.folder == tmp_path / "tiny"
     assert {path.name for path in done.folder.iterdir()} == {
-        *("offline.png", "maxrr.png", "runs.csv", "curves.csv", "report.md")
+        *("offline.png", "maxrr.png", "runs.csv", "curves.csv", "report.md", "report.json")
     }
+    record = Record.model_validate_json((done.folder / "report.json").read_text(encoding="utf-8"))
+    assert (record.experiment, record.data, record.scale, record.seeds, record.files) == (
+        *("tiny", "synthetic", "quick", 2, ""),
+    )
+    assert record.seconds > 0
+    assert "foltr.core.learning.pdgd" in record.code
+    assert {"config.method=fpdgd", "config.method=pdgd"} < set(record.names)
     assert done.verdicts[0][1].status in {Status.CONFIRMED, Status.NOT_CONFIRMED}
     assert "100 training queries" in (done.folder / "report.md").read_text(encoding="utf-8")
 

@@ -36,6 +36,9 @@ class Scope(Protocol):
     def target(self, name: str) -> Unit | str | None:
         """Return the unit of a name, the path of an import from elsewhere, or None for a local or built-in name."""
 
+    def add_import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Heed an import within a function from there on."""
+
     def attribute(self, name: str, attribute: str) -> Unit | None:
         """Return the unit of an attribute if the name is a module of ours."""
 
@@ -84,8 +87,10 @@ class _Reader:
                 self._name(name)
             case ast.Attribute(value=ast.Name(id=name), attr=attribute):
                 self._attribute(name, attribute)
-            case ast.Expr(value=ast.Constant(value=str())) | ast.Import() | ast.ImportFrom():
+            case ast.Expr(value=ast.Constant(value=str())):
                 pass
+            case ast.Import() | ast.ImportFrom():
+                self.scope.add_import(node)
             case ast.Raise(exc=exc):
                 self._say("raise")
                 self._under(exc.func if isinstance(exc, ast.Call) else exc, mode="test")
@@ -381,13 +386,10 @@ def bound_names(statement: ast.stmt) -> Iterator[str]:
                         yield from bound_names(one)
 
 
-def imports_of(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str, str | None]]:
-    """Yield for each imported name: the name, the module, and what is taken from it; None for the module itself."""
-    for top in nodes:
-        for node in ast.walk(top):
-            if isinstance(node, ast.Import):
-                for one in node.names:
-                    yield one.asname or one.name.partition(".")[0], one.name if one.asname else "", None
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                for one in node.names:
-                    yield one.asname or one.name, node.module, one.name
+def imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, tuple[str, str | None]]]:
+    """Yield each imported name with the module and what is taken from it; None for the module itself."""
+    for one in node.names:
+        if isinstance(node, ast.ImportFrom):
+            yield one.asname or one.name, (node.module or "", one.name)
+        else:
+            yield one.asname or one.name.partition(".")[0], (one.name if one.asname else "", None)

@@ -21,7 +21,7 @@ from foltr_research.simulation.digests.units import (
     Entry,
     Unit,
     bound_names,
-    imports_of,
+    imported_names,
     read_entries,
 )
 
@@ -74,7 +74,8 @@ class _Module:
             for name in list(bound_names(statement)) or [""]:
                 units.setdefault(name, []).append(statement)
         outside = [one for one in tree.body if not isinstance(one, ast.FunctionDef | ast.ClassDef)]
-        return cls(tree, units, {name: (source, taken) for name, source, taken in imports_of(outside)})
+        nodes = [node for one in outside for node in ast.walk(one) if isinstance(node, ast.Import | ast.ImportFrom)]
+        return cls(tree, units, {name: source for node in nodes for name, source in imported_names(node)})
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class _Scope:
     sources: "Sources"
     module: str
     units: Mapping[str, object]
-    imports: Mapping[str, tuple[str, str | None]]
+    imports: dict[str, tuple[str, str | None]]
     choices: frozenset[str]
     makes_settings: bool
 
@@ -99,6 +100,9 @@ class _Scope:
                 found = self.sources.imported(module, attribute)
                 return found if isinstance(found, tuple) else None
         return None
+
+    def add_import(self, node: ast.Import | ast.ImportFrom) -> None:
+        self.imports.update(imported_names(node))
 
     def is_class(self, unit: Unit) -> bool:
         return self.sources.is_class(unit)
@@ -126,6 +130,7 @@ class Sources:
         self._roots = roots
         self._modules: dict[str, _Module] = {}
         self._entries: dict[Unit, list[Entry]] = {}
+        self._imported: dict[tuple[str, str | None], Unit | str] = {}
         self.choices: frozenset[str] = frozenset()
         self.choices = frozenset(name for table in _CHOICES for name in self._keys(table)) | self._literals(_SETTINGS)
 
@@ -186,11 +191,17 @@ class Sources:
 
     def imported(self, module: str, name: str | None) -> Unit | str:
         """Return the unit behind an import, ``(module, "*")`` for a module, or the path of what is from elsewhere."""
+        key = module, name
+        if key not in self._imported:
+            self._imported[key] = self._find(module, name)
+        return self._imported[key]
+
+    def _find(self, module: str, name: str | None) -> Unit | str:
         path = module if name is None else f"{module}.{name}"
-        if self._path(path) is not None:
-            return path, "*"
-        if name is None or self._path(module) is None:
+        if not any(path == package or path.startswith(f"{package}.") for package in self._roots):
             return path
+        if name is None or self._path(path) is not None:
+            return path, "*"
         there = self._module(module)
         if name not in there.units and name in there.imports:
             return self.imported(*there.imports[name])
@@ -251,13 +262,12 @@ class Sources:
         return self._entries[unit]
 
     def _entries_of(self, module: str, nodes: Sequence[ast.AST]) -> list[Entry]:
-        return read_entries(nodes, self._scope(module, nodes))
+        return read_entries(nodes, self._scope(module))
 
-    def _scope(self, module: str, nodes: Sequence[ast.AST] = ()) -> _Scope:
+    def _scope(self, module: str) -> _Scope:
         there = self._module(module)
-        own = {name: (source, taken) for name, source, taken in imports_of(nodes)}
         makes_settings = module.startswith(_EXPERIMENTS)
-        return _Scope(self, module, there.units, {**there.imports, **own}, self.choices, makes_settings)
+        return _Scope(self, module, there.units, dict(there.imports), self.choices, makes_settings)
 
     def _keys(self, table: Unit) -> list[str]:
         value, scope = self.value(table), self._scope(table[0])
