@@ -73,7 +73,7 @@ class CheckedReport:
     """A report with what was found.
 
     Attributes:
-        record: None if there is none, or it cannot be read.
+        record: None without one, or if it cannot be read.
         reason: why it is stale; None if it is not.
         modules: those that have changed.
     """

@@ -13,7 +13,7 @@ from foltr_research.simulation.runners import ReferenceRunner
 
 
 def test_an_untouched_program_is_its_source():
-    """Whatever is used, nothing is taken for a plug-in."""
+    """Nothing of it is taken for a plug-in."""
     configs = [
         config(),
         config(method="foltr-es"),
@@ -34,7 +34,7 @@ def test_an_untouched_program_is_its_source():
     ],
 )
 def test_a_replaced_function_is_found(monkeypatch, target, value, found):
-    """By the place where it was replaced."""
+    """By the module and name that were replaced."""
     before = programs_of([config()])[0]
     monkeypatch.setattr(target, value)
     after = programs_of([config()])[0]
@@ -62,10 +62,10 @@ from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.fingerprints import programs_of
 
 WEIGHTS = np.arange(3.0)
-WORDS = {"a", "b", "c"}
+TERMS = {"a", "b", "c"}
 
 def helper(rows, scale=SCALE):
-    return {word: WEIGHTS * scale for word in WORDS if word in {"a", "b", "c", "d"}}
+    return {term: WEIGHTS * scale for term in TERMS if term in {"a", "b", "c", "d"}}
 
 rules.median = functools.partial(helper, scale=2)
 print(programs_of([SimulationConfig()])[0])
