@@ -30,6 +30,10 @@ class Scope(Protocol):
         """Return the strings that select code and occur nowhere else."""
 
     @property
+    def settings(self) -> frozenset[str]:
+        """Return the settings of a run that the module may look at, by name."""
+
+    @property
     def makes_settings(self) -> bool:
         """Return whether the module makes configurations."""
 
@@ -255,23 +259,19 @@ class _Reader:
         match test:
             case ast.BoolOp(op=ast.And(), values=values):
                 return tuple(one for value in values for one in self._conditions(value))
-            case ast.Attribute(value=ast.Name(id="config"), attr=name):
-                return (frozenset({f"config.{name}"}),)
-            case ast.Compare(
-                left=ast.Attribute(value=ast.Name(id="config"), attr=name),
-                ops=[ast.IsNot()],
-                comparators=[ast.Constant(value=None)],
-            ):
-                return (frozenset({f"config.{name}"}),)
-            case ast.Compare(left=ast.Attribute(value=ast.Name(id="config"), attr=name), ops=[ast.Eq()]):
-                value = self._string(test.comparators[0])
-                return () if value is None else (frozenset({f"config.{name}={value}"}),)
+            case ast.Attribute() | ast.Compare(ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+                setting = self._setting_of(test if isinstance(test, ast.Attribute) else test.left)
+                zero = set() if isinstance(test, ast.Attribute) else {f"{setting}=0"}
+                return () if setting is None else (frozenset({setting, *zero}),)
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]) if setting := self._setting_of(left):
+                value = self._string(right)
+                return () if value is None else (frozenset({f"{setting}={value}"}),)
             case ast.Call(
-                func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="config"), attr=name), attr="startswith"),
-                args=[ast.Constant(value=str(beginning))],
+                func=ast.Attribute(value=value, attr="startswith"), args=[ast.Constant(value=str(beginning))]
             ):
+                setting = self._setting_of(value)
                 chosen = (one for one in self.scope.choices if one.startswith(beginning))
-                return (frozenset(f"config.{name}={one}" for one in chosen),)
+                return () if setting is None else (frozenset(f"{setting}={one}" for one in chosen),)
             case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
                 names = [name for name in (self._string(left), self._string(right)) if name is not None]
             case ast.Compare(ops=[ast.In()], comparators=[ast.Tuple(elts=found) | ast.Set(elts=found)]):
@@ -293,6 +293,13 @@ class _Reader:
             case ast.Compare(left=left, ops=[ast.Is()], comparators=[right]):
                 return self._conditions(ast.Compare(left, [ast.IsNot()], [right]))
         return ()
+
+    def _setting_of(self, node: ast.expr) -> str | None:
+        """Return ``config.NAME`` if a node is a setting of a run."""
+        match node:
+            case ast.Attribute(value=ast.Name(id="config"), attr=name) if name in self.scope.settings:
+                return f"config.{name}"
+        return None
 
     def _of_pattern(self, pattern: ast.pattern) -> Conditions:
         match pattern:

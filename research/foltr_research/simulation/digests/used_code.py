@@ -87,6 +87,7 @@ class _Scope:
     units: Mapping[str, object]
     imports: dict[str, tuple[str, str | None]]
     choices: frozenset[str]
+    settings: frozenset[str]
     makes_settings: bool
 
     def target(self, name: str) -> Unit | str | None:
@@ -132,6 +133,12 @@ class Sources:
         self._entries: dict[Unit, list[Entry]] = {}
         self._imported: dict[tuple[str, str | None], Unit | str] = {}
         self.choices: frozenset[str] = frozenset()
+        self.settings = frozenset(
+            field.target.id
+            for statement in self._module(_SETTINGS).tree.body
+            for field in (statement.body if isinstance(statement, ast.ClassDef) else [])
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        )
         self.choices = frozenset(name for table in _CHOICES for name in self._keys(table)) | self._literals(_SETTINGS)
 
     def used(
@@ -267,7 +274,9 @@ class Sources:
     def _scope(self, module: str) -> _Scope:
         there = self._module(module)
         makes_settings = module.startswith(_EXPERIMENTS)
-        return _Scope(self, module, there.units, dict(there.imports), self.choices, makes_settings)
+        # Elsewhere a name config may be of anything.
+        settings = self.settings if module.startswith("foltr_research.") else frozenset()
+        return _Scope(self, module, there.units, dict(there.imports), self.choices, settings, makes_settings)
 
     def _keys(self, table: Unit) -> list[str]:
         value, scope = self.value(table), self._scope(table[0])
@@ -321,9 +330,9 @@ def names_of(config: Mapping[str, Any]) -> set[str]:
     """Return the strings of a configuration, and what is set: ``config.attack`` and ``config.attack=lie``."""
     names = set[str]()
     for field, value in config.items():
-        if field == "data" or value in (None, False, 0):
+        if field == "data" or value is None or value is False:
             continue
-        names.add(f"config.{field}")
+        names.add(f"config.{field}" if value != 0 else f"config.{field}=0")
         each = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
         for one in each:
             if isinstance(one, str):

@@ -13,7 +13,8 @@ from foltr_research.simulation.sweeps.sweep import run_config
 
 MODULES = {
     "core/aggregation/rule_spec.py": 'RULES = {"fast": "quick", "slow": "careful"}\nPRE_STEPS = {}\n',
-    "core/rules.py": (
+    "research/simulation/config.py": "class Settings:\n    careful: bool = False\n",
+    "research/rules.py": (
         "import numpy as np\n"
         "from foltr.core.fast import fast\n"
         "from foltr.core.slow import slow\n"
@@ -41,7 +42,7 @@ MODULES = {
     "core/slow.py": "def slow(rows):\n    return sorted(rows)[0]\n",
     "core/careful.py": "def check(rows):\n    assert rows\n",
 }
-START = ("foltr.core.rules", "run")
+START = ("foltr_research.rules", "run")
 
 
 @pytest.fixture
@@ -63,9 +64,9 @@ def used(tmp_path):
 
 def test_only_what_is_named_counts(used):
     """A rule counts if the configuration names it, and so does what a setting needs."""
-    assert used("fast").keys() == {"foltr.core.rules", "foltr.core.fast"}
-    assert used("slow").keys() == {"foltr.core.rules", "foltr.core.slow"}
-    assert used("fast", careful=True).keys() == {"foltr.core.rules", "foltr.core.fast", "foltr.core.careful"}
+    assert used("fast").keys() == {"foltr_research.rules", "foltr.core.fast"}
+    assert used("slow").keys() == {"foltr_research.rules", "foltr.core.slow"}
+    assert used("fast", careful=True).keys() == {"foltr_research.rules", "foltr.core.fast", "foltr.core.careful"}
 
 
 @pytest.mark.parametrize(
@@ -76,8 +77,8 @@ def test_only_what_is_named_counts(used):
         ("core/fast.py", "too many rows", "there are too many rows"),
         ("core/fast.py", "return 1", "return 2"),
         ("core/slow.py", "[0]", "[-1]"),
-        ("core/rules.py", "return slow(rows)", "return slow(rows[1:])"),
-        ("core/rules.py", "rows: np.ndarray", "rows: np.ndarray | None"),
+        ("research/rules.py", "return slow(rows)", "return slow(rows[1:])"),
+        ("research/rules.py", "rows: np.ndarray", "rows: np.ndarray | None"),
         ("core/careful.py", "assert rows", "assert len(rows)"),
         ("core/aggregation/rule_spec.py", "careful", "slow and careful"),
     ],
@@ -92,8 +93,13 @@ def test_what_cannot_change_the_result_does_not_count(used, file, old, new):
     [
         ("core/fast.py", "rows[0]", "rows[1]", "foltr.core.fast"),
         ("core/fast.py", "LIMIT = 3", "LIMIT = 4", "foltr.core.fast"),
-        ("core/rules.py", "return fast(rows)", "return fast(rows[1:])", "foltr.core.rules"),
-        ("core/rules.py", "foltr.core.fast import fast", "foltr.core.fast import unused as fast", "foltr.core.fast"),
+        ("research/rules.py", "return fast(rows)", "return fast(rows[1:])", "foltr_research.rules"),
+        (
+            "research/rules.py",
+            "foltr.core.fast import fast",
+            "foltr.core.fast import unused as fast",
+            "foltr.core.fast",
+        ),
         ("core/fast.py", "LIMIT = 3", "import numpy as LIMIT", "foltr.core.fast"),
     ],
 )
