@@ -129,7 +129,7 @@ def test_large_arrays_are_not_sent_with_every_run(monkeypatch):
 
 
 def test_the_command_line_takes_names_of_modules(tmp_path):
-    """From the folder it is started in, also in the processes of a sweep, whose runs are kept; a wrong name is one line."""
+    """From the folder it is started in, also in a sweep, whose runs are kept; a wrong name is one line."""
     shutil.copy(MINE, tmp_path / "own_code.py")
     options = ["--data", "own_code:forty_queries", "--clicks", "own_code:impatient", "--metric", "own_code:precision@5"]
     options += ["--aggregation", "own_code:half_median", "--aggregation-set", "share=0.25", "--rounds", "2"]
