@@ -77,7 +77,7 @@ class Result:
         """Draw the curve, by default into the present axes. Raises UnavailableError without matplotlib."""
         axes = _axes(ax)
         axes.plot(*self.curve, label=label or self.details.config.method)
-        return _labelled(axes, "nDCG@10")
+        return _labelled(axes, "ndcg_at_10")
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,6 +342,6 @@ def _axes(ax: "Axes | None") -> "Axes":
 
 def _labelled(axes: "Axes", value: str) -> "Axes":
     axes.set_xlabel("round")
-    axes.set_ylabel(value)
+    axes.set_ylabel("nDCG@10" if value == "ndcg_at_10" else value)
     axes.legend()
     return axes

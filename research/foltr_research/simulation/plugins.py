@@ -332,5 +332,8 @@ def _fingerprint(thing: Any) -> str:
     """Return a digest of arrays, or of an object's code and values; it is the same in every process."""
     if isinstance(thing, tuple):
         return digest_of_arrays(thing)
-    is_code = inspect.isroutine(thing) or isinstance(thing, type | MethodSpec | ClickModel | functools.partial)
+    if isinstance(thing, MethodSpec) or (isinstance(thing, type) and issubclass(thing, Method)):
+        training = thing.training if isinstance(thing, MethodSpec) else thing
+        return digest_of_object((thing, repr(training.model_fields)))
+    is_code = inspect.isroutine(thing) or isinstance(thing, ClickModel | functools.partial)
     return digest_of_object(thing if is_code else (type(thing), sorted(vars(thing).items())))

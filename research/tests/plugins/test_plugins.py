@@ -189,11 +189,20 @@ def test_a_kept_run_knows_the_code(tmp_path):
     assert [is_run(of), is_run(of), is_run(BASE), is_run(BASE)] == [True, False, True, False]
 
     class Own(fr.Method):
+        part: float = 0.5
+
         def send(self, weights, start, rng):
-            return (weights + start) / 3
+            return start + self.part * (weights - start)
 
     plug_in("method", Own)
     assert [is_run(of), is_run(of), is_run(BASE)] == [True, False, False]
+
+    class Own(fr.Method):
+        part: float = 0.6
+        send = Own.send
+
+    plug_in("method", Own)
+    assert [is_run(of), is_run(of)] == [True, False]
     rows = mine.forty_queries(1)
     of = BASE.changed(data=plug_in("data", rows))
     rows[0][0, 0] += 0.1
