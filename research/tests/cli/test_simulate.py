@@ -367,9 +367,11 @@ def test_a_table_that_cannot_be_written_keeps_the_runs(here, monkeypatch, capsys
         code, printed = command(patched, capsys, *words)
     assert code == 2
     assert "s.csv: the rows cannot be written: No space left on device; the runs are kept in s.csv.runs" in printed
-    monkeypatch.setattr("foltr_research.simulation.sweeps.sweep.run_config", fail)
+    (kept,) = (here / "s.csv.runs").glob("*.json")
+    written = kept.stat().st_mtime_ns
     assert command(monkeypatch, capsys, *words)[0] == 0
     assert (here / "s.csv").is_file()
+    assert kept.stat().st_mtime_ns == written
 
 
 def test_a_stopped_simulation_goes_on(tmp_path):
