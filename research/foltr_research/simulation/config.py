@@ -248,9 +248,7 @@ def check_config(config: SimulationConfig) -> None:
             raise SettingsError(f"{name}: only for the methods {' and '.join(logged)}, not {config.method}")
     by_pdgd = methods_by_pdgd()
     if config.warm_up_interactions and config.method not in by_pdgd:
-        raise SettingsError(
-            f"warm_up_interactions: the warm-up is PDGD; {config.method} is none of {', '.join(by_pdgd)}"
-        )
+        raise SettingsError(f"warm_up_interactions: for methods by PDGD ({', '.join(by_pdgd)}), not {config.method}")
     if (config.shared_alpha or config.warm_up_interactions) and not config.shared_fraction:
         raise SettingsError("shared_fraction: data sharing needs a share of the training queries, e.g. 0.1")
     if config.shared_fraction and config.population.startswith("type1"):
