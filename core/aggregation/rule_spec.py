@@ -5,8 +5,9 @@ tolerate, m in the papers: a number of clients, or a share of those whose update
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from foltr.core.errors import SettingsError
 
@@ -50,19 +51,22 @@ class RuleTerms:
         need: for the tolerance that the paper promises; None: any number of updates.
         computable: the least that can be computed, the limit with `beyond_bounds`; None: any number.
         parameters: by name.
+        function: makes (d,) from (n, d) updates, (n,) weights, m and the parameters by name; None for rules of
+            `foltr.core.aggregation.rules`.
     """
 
     meaning: str
     need: Need | None = None
     computable: Need | None = None
     parameters: Mapping[str, _Parameter] = field(default_factory=dict)
+    function: Callable[..., Any] | None = None
 
 
 _MAJORITY = Need(2, 1, "2m + 1")
 _KRUM, _KRUM_COMPUTABLE = Need(2, 3, "2m + 3"), Need(1, 3, "m + 3")
 _TRIMMED = Need(2, 1, "2 * beta + 1")
 
-RULES: Mapping[str, RuleTerms] = {
+RULES: dict[str, RuleTerms] = {
     "mean": RuleTerms("every update counts by its interactions; one hostile client is enough to ruin it"),
     "krum": RuleTerms("the one update nearest to its neighbours (Blanchard et al. 2017)", _KRUM, _KRUM_COMPUTABLE),
     "multi-krum": RuleTerms("the mean of the n - m updates that Krum likes best", _KRUM, _KRUM_COMPUTABLE),
@@ -121,6 +125,14 @@ PRE_STEPS: Mapping[str, RuleTerms] = {
         parameters={"bucket_size": _Parameter(2, "2", 1, _MOST_CLIENTS, whole=True)},
     ),
 }
+
+
+def rule_terms(function: Callable[..., Any], meaning: str, defaults: Mapping[str, float]) -> RuleTerms:
+    """Return the terms of a rule from outside: any number of updates, and parameters of any finite value."""
+    parameters = {name: _Parameter(value, f"{value:g}", -math.inf) for name, value in defaults.items()}
+    return RuleTerms(meaning, parameters=parameters, function=function)
+
+
 _BEYOND_BOUNDS = "beyond_bounds"
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 

@@ -11,8 +11,8 @@ from foltr.core.aggregation.coordinates import median, trimmed_mean, weighted_me
 from foltr.core.aggregation.krum import krum, multi_krum
 from foltr.core.aggregation.pre_steps import MixedUpdates, bucketing, nnm
 from foltr.core.aggregation.round_report import RuleResult
-from foltr.core.aggregation.rule_spec import RuleSpec, n_byzantine, n_trimmed
-from foltr.core.errors import SettingsError
+from foltr.core.aggregation.rule_spec import RULES, RuleSpec, n_byzantine, n_trimmed
+from foltr.core.errors import DataError, SettingsError
 
 
 def run_rule(
@@ -83,4 +83,18 @@ def _apply(
         case "norm-bounding":
             return norm_bounding(rows, weights, spec.parameter("clip_norm") or None, spec.parameter("clip_factor"))
         case _:
-            raise SettingsError(f"aggregation: {spec.rule} is not a rule for one round; name one that is")
+            return _from_outside(spec, rows, weights, m)
+
+
+def _from_outside(spec: RuleSpec, rows: NDArray[np.floating], weights: NDArray[np.float64], m: int) -> RuleResult:
+    """Run a rule that is not of this package. Raises DataError unless it returns (d,) finite numbers."""
+    terms = RULES[spec.rule]
+    if terms.function is None:
+        raise SettingsError(f"aggregation: {spec.rule} is not a rule for one round; name one that is")
+    parameters = {name: spec.parameter(name) for name in terms.parameters}
+    vector = np.asarray(terms.function(rows.astype(np.float64), weights, m, **parameters))
+    if vector.shape != rows.shape[1:] or vector.dtype.kind not in "fiu" or not np.isfinite(vector).all():
+        raise DataError(
+            f"aggregation: {spec.rule} must return {rows.shape[1:]} finite numbers, not {vector.shape} {vector.dtype}"
+        )
+    return RuleResult(vector.astype(np.float64))

@@ -13,6 +13,7 @@ probability (1 / i)^exponent * click[g]; after a click the user stops with proba
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,6 +33,8 @@ class ClickModel:
         stop_probability: P(stop | click, grade), one entry per grade from 0 up.
         examination_exponent: how fast attention falls with the rank, >= 0; 0 for a user who examines all.
         personal_spread: standard deviation of the exponent among users, >= 0; see `personal`.
+        reads: a user that the table cannot describe: returns (k,) bool clicks from (k,) grades in the order shown and
+            (k, 2) uniform draws. Then only the numbers of grades count in the table. None reads by the table.
     """
 
     name: str
@@ -39,6 +42,10 @@ class ClickModel:
     stop_probability: tuple[float, ...]
     examination_exponent: float = 0.0
     personal_spread: float = 0.0
+    # Without its address, which differs from process to process.
+    reads: Callable[[NDArray[np.integer], NDArray[np.float64]], NDArray[np.bool_]] | None = field(
+        default=None, repr=False
+    )
     # The same as arrays, made once: converting per interaction would cost more than the clicks.
     _click: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _stop: NDArray[np.float64] = field(init=False, repr=False, compare=False)
@@ -171,13 +178,20 @@ def clicks_from_draws(
         (k,) bool, whether each document was clicked.
 
     Raises:
-        DataError: a grade the model has no probability for, or too few draws.
+        DataError: a grade the model has no probability for, too few draws, or clicks of another shape.
     """
     length = len(relevance_of_shown)
     if len(draws) < 2 * length:
         raise DataError(f"{length} documents need {2 * length} draws, not {len(draws)}")
     if length:
         check_grades(model, int(relevance_of_shown.min()), int(relevance_of_shown.max()))
+    if model.reads is not None:
+        clicks = np.asarray(model.reads(relevance_of_shown, draws[: 2 * length].reshape(length, 2)))
+        if clicks.shape != (length,) or clicks.dtype != np.bool_:
+            raise DataError(
+                f"click model {model.name!r} must return ({length},) bool, not {clicks.shape} {clicks.dtype}"
+            )
+        return clicks
     examination = examination_by_rank(model.examination_exponent, length)
     return read_serp(model._click, model._stop, examination, relevance_of_shown, draws)  # noqa: SLF001
 

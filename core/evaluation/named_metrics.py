@@ -21,11 +21,11 @@ MetricFunction = Callable[[NDArray[np.int16], NDArray[np.int16], int], float]
 """(docs,) grades of all the query's documents in ranked order, the same grades sorted downwards, and the cut-off k."""
 
 NDCG_AT_10 = "ndcg@10"
-_MAX_RR = "maxrr"
+MAX_RR = "maxrr"
 _SERP_LENGTH = 10
 _HIGHEST_GRADE = 4
 _WHOLE_RANKING = 2**31 - 1
-_NAME = re.compile(r"([a-z][a-z0-9_-]*)(?:@([1-9][0-9]{0,5}))?")
+_NAME = re.compile(r"([^@]+)(?:@([1-9][0-9]{0,5}))?")
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,11 @@ def read_metric(name: str) -> Metric:
     Raises:
         SettingsError: there is no such metric.
     """
-    if name == _MAX_RR:
+    if name == MAX_RR:
         return Metric(name, reciprocal_rank_of_relevant, _SERP_LENGTH)
     found = _NAME.fullmatch(name)
     if found is None or found[1] not in METRIC_FUNCTIONS:
-        known = ", ".join((*METRIC_FUNCTIONS, _MAX_RR))
+        known = ", ".join((*METRIC_FUNCTIONS, MAX_RR))
         raise SettingsError(f"metric: unknown {name!r}; known are {known}, all but maxrr with a cut-off, e.g. ndcg@5")
     return Metric(name, METRIC_FUNCTIONS[found[1]], int(found[2]) if found[2] else _WHOLE_RANKING)
 

@@ -41,7 +41,11 @@ RUN_BY: dict[str, dict[str, str]] = {
         "": "tests/cli/test_postgresql_page.py",
     },
     "docs/settings.md": {"": "tests/cli/test_docs.py"},
-    "docs/simulation.md": {"": "research/tests/cli/test_simulate.py"},
+    "docs/simulation.md": {
+        "import foltr_research": "research/tests/test_door.py",
+        "import numpy": "research/tests/plugins/test_plugins.py",
+        "": "research/tests/cli/test_simulate.py",
+    },
     "docs/sizing.md": {
         "python research/benchmarks/sizing.py": "research/tests/benchmarks/test_sizing.py",
         "foltr": "tests/cli/test_pace_page.py",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.rule_spec import RuleSpec, n_byzantine
-from foltr.core.errors import SettingsError
+from foltr.core.errors import DataError, SettingsError
 from foltr_research.attacks.aware import (
     Laundering,
     acceptable,
@@ -36,7 +36,13 @@ from foltr_research.attacks.crafting import (
     reversed_direction,
 )
 from foltr_research.attacks.directions import Towards, direction_of
-from foltr_research.attacks.registry import AttackSpec, check_without_model, has_parameter
+from foltr_research.attacks.registry import (
+    CRAFTING,
+    AttackedRound,
+    AttackSpec,
+    check_without_model,
+    has_parameter,
+)
 
 
 def craft(
@@ -80,6 +86,9 @@ def craft(
         model = np.zeros(own.shape[1], np.float32)
     hidden = others if spec.knowledge == "full" else None
     with np.errstate(over="ignore", invalid="ignore"):  # attackers may send values that are not finite
+        if spec.name in CRAFTING:
+            seen = AttackedRound(own, hidden, model.astype(np.float64), n, rule, rng, round_number)
+            return _from_outside(spec, seen).astype(np.float32)
         rows = np.broadcast_to(
             _crafted(spec, own, hidden, n, rule, rng, model.astype(np.float64), round_number), own.shape
         )
@@ -142,6 +151,14 @@ def _crafted(
         case "huge":
             return np.where(own > 0.0, -1.0, 1.0) * spec.number("size")
     raise RuntimeError(f"{spec.name} crafts no updates")
+
+
+def _from_outside(spec: AttackSpec, seen: AttackedRound) -> NDArray[np.floating]:
+    """(m, d) of an attack that is not of this package. Raises DataError for another shape."""
+    rows = np.asarray(CRAFTING[spec.name](seen, **dict(spec.parameters)))
+    if rows.shape not in (seen.own.shape, seen.own.shape[1:]) or rows.dtype.kind not in "fiu":
+        raise DataError(f"attack: {spec.name} must return numbers {seen.own.shape}, not {rows.shape} {rows.dtype}")
+    return np.broadcast_to(rows, seen.own.shape)
 
 
 def _over_rounds(

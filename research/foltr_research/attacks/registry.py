@@ -6,10 +6,14 @@ honest updates and the global model. With full knowledge they have everybody's u
 process that runs all devices can provide.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.aggregation.rule_spec import RuleSpec
 from foltr.core.errors import SettingsError
 from foltr.core.methods.registry import spec_of
 from foltr.core.protocol.fields import MAX_ABS_DELTA
@@ -20,7 +24,7 @@ Knowledge = Literal["partial", "full"]
 Setting = float | str
 
 CLICKS = "clicks"
-ATTACKS: Mapping[str, str] = {
+ATTACKS: dict[str, str] = {
     CLICKS: "the attackers' users click as the click model poison: irrelevant documents first",
     "lie": "a little is enough: z standard deviations from the mean, too near to notice",
     "fang-krum": "the farthest update against the learning direction that Krum still chooses",
@@ -66,6 +70,29 @@ class AttackSpec:
         return str(dict(self.parameters)[name])
 
 
+@dataclass(frozen=True, eq=False)
+class AttackedRound:
+    """What attackers know in a round.
+
+    Attributes:
+        own: (m, d) float64, their honest updates.
+        others: (n - m, d) float64, everybody else's; None with partial knowledge.
+        model: (d,) float64, that the round trains from.
+        n: number of updates in the round.
+        rule: the aggregation rule that they assume; None if they assume none.
+        rng: shared by all attackers of the round.
+        number: of the round, from 1.
+    """
+
+    own: NDArray[np.float64]
+    others: NDArray[np.float64] | None
+    model: NDArray[np.float64]
+    n: int
+    rule: RuleSpec | None
+    rng: np.random.Generator
+    number: int
+
+
 @dataclass(frozen=True)
 class _Parameter:
     """A parameter: one of several words, or a number in a range."""
@@ -91,7 +118,7 @@ _HOSTILE = {
 }
 # With full knowledge: how much of the honest updates' spread an imitation has.
 _SPREAD = {"spread": _Parameter(1.0, (), 0.0, 1000.0), **_KNOWLEDGE}
-_PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
+_PARAMETERS: dict[str, Mapping[str, _Parameter]] = {
     "lie": {"z": _Parameter("auto", ("auto",), -100.0, 100.0), **_JITTER, **_KNOWLEDGE},
     "fang-krum": {**_JITTER, **_KNOWLEDGE},
     # Fang et al., Section 5.1.3, found that b matters little and took 2.
@@ -156,6 +183,17 @@ _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
     "not-finite": {"value": _Parameter("nan", ("nan", "inf", "-inf"))},
     "huge": {"size": _Parameter(MAX_ABS_DELTA, (), 0.0, 3e38)},
 }
+
+
+CRAFTING = dict[str, Callable[..., Any]]()
+"""The functions of attacks from outside, by name: an `AttackedRound` and parameters to updates (m, d), or (d,)."""
+
+
+def add_attack(name: str, function: Callable[..., Any], meaning: str, defaults: Mapping[str, float]) -> None:
+    """Add an attack from outside. Its parameters may have any finite value."""
+    ATTACKS[name] = meaning
+    _PARAMETERS[name] = {key: _Parameter(value, (), -1e300, 1e300) for key, value in defaults.items()} | _KNOWLEDGE
+    CRAFTING[name] = function
 
 
 def attack_parameters_of(name: str) -> dict[str, str]:

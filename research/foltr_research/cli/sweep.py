@@ -1,7 +1,9 @@
 """``foltr sweep``: many simulations, on several processors or machines, into one table."""
 
+import re
 import time
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
@@ -9,25 +11,29 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from foltr.cli.fields import option_name, takes_fields
-from foltr.cli.output import console
+from foltr.cli.output import check_writable, console
 from foltr.core.errors import SettingsError
 from foltr_research.cli import simulation_options as given
 from foltr_research.simulation.config import SimulationConfig
 
 if TYPE_CHECKING:
+    from foltr_research.door import Sweep
     from foltr_research.simulation.sweeps.executors import Backend
     from foltr_research.simulation.sweeps.sweep import SweepRow
 
 # Fields that `foltr sweep` varies with dedicated options.
 _OWN_OPTIONS = {"seed": "--seeds", "fold": "--folds"}
+_MOST_NUMBERS = 10_000
+_PICTURES = (".png", ".svg", ".pdf")
+_MEASURES = {"round", "mean", "low", "high", "n"}
 
 
 @takes_fields(SimulationConfig, given.FIELDS, given.OPTIONS)
 def sweep(
     context: typer.Context,
     out: Annotated[Path, typer.Option("--out", help="Write tidy rows of all runs to this file, .parquet or .csv")],
-    folds: Annotated[str | None, typer.Option("--folds", help="Folds of the data set, e.g. 1,2,3")] = None,
-    seeds: Annotated[str, typer.Option("--seeds", help="1,2,3")] = "1",
+    folds: Annotated[str | None, typer.Option("--folds", help="Folds of the data set, e.g. 1,2,3 or 1-3")] = None,
+    seeds: Annotated[str, typer.Option("--seeds", help="1,2,3 or 1-3")] = "1",
     vary: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,9 +62,16 @@ def sweep(
             "this machine",
         ),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", help="Draw nDCG@10 over the rounds, means with 95 % intervals, to this .png, .svg or .pdf"
+        ),
+    ] = None,
     **values: Any,
 ) -> None:
     """Run every combination of folds, seeds and varied values; finished runs are kept beside the table."""
+    from foltr_research.door import Sweep
     from foltr_research.simulation.sweeps.choosing import chosen_configs, parameters_to_choose
     from foltr_research.simulation.sweeps.sweep import check_sweep, grid, rows_of_sweep, run_sweep
     from foltr_research.simulation.sweeps.tables import check_folder, check_table_path, write_table
@@ -66,6 +79,8 @@ def sweep(
     check_table_path(out)
     folder = out.with_name(f"{out.name}.runs")
     check_folder(folder)
+    if plot is not None:
+        _check_plot(plot)
     if scheduler is not None and backend == "loky":
         raise SettingsError("--scheduler: only for --backend dask or ray")
     base = given.read_config(values)
@@ -73,9 +88,9 @@ def sweep(
     _check_given_once(context, again, base)
     varied: dict[str, list[Any]] = {}
     if folds is not None:
-        varied["fold"] = folds.split(",")
+        varied["fold"] = _read_numbers(folds, "--folds")
     varied.update(again)
-    varied["seed"] = seeds.split(",")
+    varied["seed"] = _read_numbers(seeds, "--seeds")
     to_choose = [] if choose_by is None else parameters_to_choose(varied)
     configs = grid(base if choose_by is None else base.changed(evaluate_on=choose_by), varied)
     check_sweep(configs)
@@ -94,10 +109,11 @@ def sweep(
                 on_done=progress.done,
             )
 
-    rows = run_all(configs)
+    rows = measured = run_all(configs)
     if choose_by is not None and (chosen := chosen_configs(rows, to_choose)):
         console.print("Chosen by validation queries; now on test queries:", soft_wrap=True, highlight=False)
-        rows += run_all(chosen)
+        measured = run_all(chosen)
+        rows = [*rows, *measured]
     try:
         write_table(out, rows_of_sweep(rows), {"configs": [row.config.model_dump(mode="json") for row in rows]})
     except SettingsError as error:
@@ -105,6 +121,11 @@ def sweep(
             f"{error}; the runs are kept in {folder}, so the same command only writes the table"
         ) from error
     console.print(f"Rows: {out}", soft_wrap=True, highlight=False)
+    done = Sweep(tuple(key for key in varied if key not in _OWN_OPTIONS), measured)
+    if any(row.result is not None for row in measured):
+        _report(done)
+        if plot is not None:
+            _draw(done, plot)
     n_failed = sum(row.error is not None for row in rows)
     if n_failed:
         console.print(f"{n_failed} of {len(rows)} runs failed; the column error says why", style="red", highlight=False)
@@ -127,6 +148,53 @@ def _read_variations(assignments: Sequence[str]) -> dict[str, list[Any]]:
         # Commas separate values, so a list within one run is joined with plus signs.
         varied[key] = [item.split("+") for item in items] if name in {"clicks", "quantities"} else items
     return varied
+
+
+def _read_numbers(text: str, option: str) -> list[str]:
+    """Return the numbers of ``1,2,5-7``, still as text. Raises SettingsError for another form."""
+    numbers: list[str] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d{1,19})(?:-(\d{1,19}))?\s*", part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if not 0 <= last - first < _MOST_NUMBERS:
+            raise SettingsError(f"{option}: {part!r} is neither a number nor a range such as 1-3")
+        numbers += map(str, range(first, last + 1))
+    return numbers
+
+
+def _report(done: "Sweep") -> None:
+    """Print the last mean of each combination of varied values."""
+    last = {tuple(row[name] for name in row if name not in _MEASURES): row for row in done.means()}
+    for named, row in last.items():
+        interval = "" if row["low"] is None else f" ({row['low']:.4f} to {row['high']:.4f})"
+        runs = "1 run" if row["n"] == 1 else f"{row['n']} runs"
+        console.print(
+            f"{' '.join(map(str, (*named, 'nDCG@10')))} {row['mean']:.4f}{interval}, round {row['round']}, {runs}",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+
+def _check_plot(path: Path) -> None:
+    """Raise SettingsError or UnavailableError before the work starts if no figure can be written there."""
+    from foltr_research.reproductions.figures import require_matplotlib
+
+    if path.suffix not in _PICTURES:
+        raise SettingsError(f"--plot: {path}: figures are written as {', '.join(_PICTURES)}")
+    check_writable(path, "--plot", replaced=False)
+    require_matplotlib()
+
+
+def _draw(done: "Sweep", path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained")
+    done.plot(ax=figure.subplots())
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise SettingsError(f"--plot: {path}: {error.strerror or error}; the rows are written") from error
+    console.print(f"Figure: {path}", soft_wrap=True, highlight=False)
 
 
 def _check_given_once(context: typer.Context, varied: Iterable[str], base: SimulationConfig) -> None:
@@ -178,8 +246,15 @@ class _SweepProgress:
             return
         found = f"nDCG@10 {row.result['ndcg_at_10'][-1]['value']:.4f}" if row.result else f"failed: {row.error}"
         console.print(
-            f"run {self._n_done}/{self._n_runs}  {self._name_of(row)}  {found}", soft_wrap=True, highlight=False
+            f"run {self._n_done}/{self._n_runs}  {self._name_of(row)}  {found}{self._left()}",
+            soft_wrap=True,
+            highlight=False,
         )
+
+    def _left(self) -> str:
+        """Return how long the other runs take if they take as long; empty on a terminal, whose bar has it."""
+        seconds = (time.monotonic() - self._began) / self._n_done * (self._n_runs - self._n_done)
+        return "" if console.is_terminal or seconds < 1.0 else f"  about {timedelta(seconds=round(seconds))} left"
 
     def _name_of(self, row: "SweepRow") -> str:
         values = row.config.model_dump(mode="json")

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,10 +130,16 @@ def load(path: Path, config: SimulationConfig, digest: str) -> Snapshot:
     return Snapshot(stored_config, header["digest"], header["progress"], **groups)
 
 
-def digest_of(population: Population, training: Training) -> str:
-    """Return a hexadecimal digest of what a run depends on besides its configuration."""
+def digest_of(population: Population, training: Training, plugins: Mapping[str, str]) -> str:
+    """Return a hexadecimal digest of what a run depends on besides its configuration.
+
+    Args:
+        plugins: `foltr_research.simulation.plugins.fingerprints_of` the configuration.
+    """
     digest = hashlib.blake2b(digest_size=16)
     digest.update(training.model_dump_json(exclude={"logging_policy"}).encode())
+    if plugins:
+        digest.update(json.dumps(plugins).encode())
     digest.update(getattr(training, "logging_policy", b""))
     shared = () if population.warm_up is None else (population.warm_up,)
     for dataset in (*population.datasets, *population.tests, *shared):

@@ -48,6 +48,7 @@ from foltr_research.simulation.method_names import (
     check_votes,
     methods_by_pdgd,
 )
+from foltr_research.simulation.plugins import load_named
 
 MechanismOfRun = Literal["gaussian", "gamma", "none"]
 _COHORTS_OF_RULES: Final = 20
@@ -236,7 +237,8 @@ class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, Lear
 
 
 def check_config(config: SimulationConfig) -> None:
-    """Raise SettingsError, in one line, for fields that contradict each other."""
+    """Raise SettingsError, in one line, for fields that contradict each other. Imports what is named from outside."""
+    load_named(config)
     check_name_of_method(config.method)
     if config.participants is not None and config.participants > config.clients:
         raise SettingsError(f"participants: {config.participants} of {config.clients} clients")
@@ -246,9 +248,7 @@ def check_config(config: SimulationConfig) -> None:
             raise SettingsError(f"{name}: only for the methods {' and '.join(logged)}, not {config.method}")
     by_pdgd = methods_by_pdgd()
     if config.warm_up_interactions and config.method not in by_pdgd:
-        raise SettingsError(
-            f"warm_up_interactions: the warm-up is PDGD; {config.method} is none of {', '.join(by_pdgd)}"
-        )
+        raise SettingsError(f"warm_up_interactions: for methods by PDGD ({', '.join(by_pdgd)}), not {config.method}")
     if (config.shared_alpha or config.warm_up_interactions) and not config.shared_fraction:
         raise SettingsError("shared_fraction: data sharing needs a share of the training queries, e.g. 0.1")
     if config.shared_fraction and config.population.startswith("type1"):

@@ -5,7 +5,7 @@ the order of their names and makes the next model. With the same seed, service a
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +37,7 @@ from foltr_research.simulation.evaluation import Evaluation, Evaluator
 from foltr_research.simulation.learner_factory import RunnerKind, compile_kernels, make_learner
 from foltr_research.simulation.learners import Learner
 from foltr_research.simulation.method_names import SIMULATOR_METHODS, has_personal_rankers
+from foltr_research.simulation.plugins import fingerprints_of
 from foltr_research.simulation.results import Curve, SimulationResult, bytes_of_body, privacy_of
 from foltr_research.simulation.secure_sums import SecureSums, promise_of, secure_sums_of
 
@@ -49,6 +50,8 @@ class Progress:
         round: the last finished one; 0 before the first.
         rounds: total number.
         ndcg_at_10: the newest evaluation.
+        means: the same and the other metrics, by name.
+        weights: (n_weights,) float32, the shared ranker now.
         interactions: so far.
         seconds: since this process began with the run.
     """
@@ -56,6 +59,8 @@ class Progress:
     round: int
     rounds: int
     ndcg_at_10: float
+    means: Mapping[str, float]
+    weights: NDArray[np.float32]
     interactions: int
     seconds: float
 
@@ -152,7 +157,7 @@ def run(
     metrics = [read_metric(name) for name in config.other_metrics]
     evaluator = Evaluator(population, ranker, config.seed, metrics, personal=personal, n_attackers=config.attackers)
     log = _Log()
-    digest = digest_of(population, training) if checkpoint is not None else ""
+    digest = digest_of(population, training, fingerprints_of(config)) if checkpoint is not None else ""
     if checkpoint is not None and checkpoint.resume:
         snapshot = load(checkpoint.path, config, digest)
         _check_runner(checkpoint, snapshot, kind)
@@ -162,7 +167,7 @@ def run(
     before = log.seconds_wall
     with _errors_of_rounds(1):
         compile_kernels(config, population, training, ranker, first, runner)
-    _tell(on_round, log, config, began)
+    _tell(on_round, log, config, learner, began)
     while log.round < config.rounds:
         n_rounds = _rounds_at_once(learner, log.round, config, checkpoint)
         if n_rounds > 1 and isinstance(learner, CentralPdgd):
@@ -175,7 +180,7 @@ def run(
         stopping = stop is not None and stop()
         if checkpoint is not None and (stopping or log.round % checkpoint.every == 0 or log.round == config.rounds):
             save(checkpoint.path, _snapshot(config, digest, kind, log, learner, crowd))
-        _tell(on_round, log, config, began)
+        _tell(on_round, log, config, learner, began)
         if stopping and log.round < config.rounds:
             raise KeyboardInterrupt
     return _result(config, population, training, ranker, learner, evaluator, log, description)
@@ -379,10 +384,13 @@ def _robustness(config: SimulationConfig, population: Population, log: _Log) -> 
     return {"attackers": hostile, **log.robustness.to_dict(), "honest_dropped": honest_dropped}
 
 
-def _tell(on_round: Callable[[Progress], None] | None, log: _Log, config: SimulationConfig, began: float) -> None:
+def _tell(
+    on_round: Callable[[Progress], None] | None, log: _Log, config: SimulationConfig, learner: Learner, began: float
+) -> None:
     if on_round is not None:
-        newest = log.evaluations[-1][1].ndcg
-        on_round(Progress(log.round, config.rounds, newest, log.interactions, time.perf_counter() - began))
+        newest, seconds = log.evaluations[-1][1], time.perf_counter() - began
+        weights = learner.weights.copy()
+        on_round(Progress(log.round, config.rounds, newest.ndcg, newest.means, weights, log.interactions, seconds))
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -18,6 +18,7 @@ from foltr.core.version import __version__
 from foltr_research.simulation.config import GENERATED_DATA, SimulationConfig
 from foltr_research.simulation.digests.live import outside_code
 from foltr_research.simulation.digests.used_code import RUN, installed_sources, names_of
+from foltr_research.simulation.plugins import fingerprints_of, held, ids_of_plugins
 
 
 class Program(NamedTuple):
@@ -34,14 +35,17 @@ class Program(NamedTuple):
 
 def programs_of(configs: Iterable[SimulationConfig]) -> list[Program]:
     """Return the program of each configuration's run. Source is read once per process."""
+    configs = list(configs)
     used = [_used(frozenset(names_of(config.model_dump(mode="json")))) for config in configs]
-    outside = outside_code(installed_sources().bindings(set().union(*used)))
+    # What a configuration names from outside counts for its runs only.
+    outside = outside_code(installed_sources().bindings(set().union(*used)), ids_of_plugins())
     found = []
-    for modules in used:
+    for config, modules in zip(configs, used, strict=True):
         own = {name: code for name, code in outside.items() if name.rpartition(".")[0] in modules}
+        named = fingerprints_of(config)
         # Code from elsewhere may call any of ours.
-        everything = _all_code() if own else ""
-        said = repr((versions(), sorted(modules.items()), sorted(own.items()), everything))
+        everything = _all_code() if own or named else ""
+        said = repr((versions(), sorted(modules.items()), sorted(own.items()), sorted(named.items()), everything))
         found.append(Program(hashlib.sha256(said.encode()).hexdigest()[:32], tuple(own)))
     return found
 
@@ -74,10 +78,12 @@ def is_made_here(data: str) -> bool:
 def data_fingerprint(data: str) -> str:
     """Return 32 hexadecimal digits of a folder's path and its files' sizes and times; empty without files.
 
+    Own data without files counts by its code or values, see `foltr_research.simulation.plugins`.
+
     Args:
         data: as `SimulationConfig.data`. For a folder that is not here, e.g. only on a cluster, the path alone counts.
     """
-    if is_made_here(data):
+    if is_made_here(data) or held("data", data) is not None:
         return ""
     folder = Path(data).resolve()
     digest = hashlib.sha256(f"{folder}\n".encode())

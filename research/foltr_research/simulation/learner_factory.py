@@ -7,11 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.errors import SettingsError
-from foltr.core.methods.registry import Ranker, spec_of
+from foltr.core.methods.base import DeviceContext
+from foltr.core.methods.fpdgd import FpdgdDevice
+from foltr.core.methods.registry import Ranker, make_device, spec_of
 from foltr.core.methods.spec import PdgdSteps
 from foltr.core.protocol.trainings import Training
 from foltr_research.simulation.blocks.block_runners import block_runner
 from foltr_research.simulation.centralised import CentralLambdaRank, CentralPdgd, LocalPdgd
+from foltr_research.simulation.click_tables import is_table
 from foltr_research.simulation.clients.applications import Applications
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.clients.population import Population
@@ -19,6 +22,7 @@ from foltr_research.simulation.clients.voters import LIES, Voters
 from foltr_research.simulation.config import SimulationConfig, attack_of, parameter_values, rule_of
 from foltr_research.simulation.learners import Defence, Federation, Learner
 from foltr_research.simulation.method_names import SIMULATOR_METHODS
+from foltr_research.simulation.plugins import held
 from foltr_research.simulation.runners import ReferenceRunner, Runner
 from foltr_research.simulation.secure_sums import secure_sums_of
 
@@ -63,9 +67,11 @@ def make_learner(
         voters = Voters(ranker, first, frozenset(range(config.attackers)), LIES[config.liars_vote])
     chosen: Runner | None = None
     in_blocks = config.clicks_per_round is None and config.base_feature is None
-    in_blocks = in_blocks and voters is None
+    in_blocks = in_blocks and voters is None and all(map(is_table, crowd.click_models))
     if kind != "reference" and in_blocks:
         chosen = block_runner(population, crowd, training, ranker)
+        if chosen is not None and held("method", config.method) is not None:
+            _check_steps(config.method, training, ranker, first)
     if chosen is None:
         if kind == "block":
             raise SettingsError(f"runner: {config.method} with these settings is not run in blocks")
@@ -91,6 +97,16 @@ def make_learner(
         ),
     )
     return learner, chosen_kind
+
+
+def _check_steps(method: str, training: Training, ranker: Ranker, first: NDArray[np.float32]) -> None:
+    """Raise SettingsError if a method from outside has steps for blocks, and its devices do something else."""
+    device = make_device(training, ranker, first, 0, DeviceContext(0))
+    if type(device) is not FpdgdDevice:
+        raise SettingsError(
+            f"method: {method} has pdgd, whose steps are run in blocks, and a device of its own, which blocks would "
+            "leave out; make the device with device_of, or leave out pdgd"
+        )
 
 
 def compile_kernels(

@@ -321,6 +321,10 @@ def test_a_failed_run_of_a_sweep_shows(here, monkeypatch, capsys):
         (["--set", "foo=1"], "foo: fpdgd has no such parameter"),
         (["--attack-set", "z=1", "--vary", "attack_parameters.z=1,2"], "--attack-set z sets one value"),
         (["--vary", "clicks=prefect,fedips-500"], "unknown click model 'prefect'"),
+        (["--seeds", "3-1"], "--seeds: '3-1' is neither a number nor a range such as 1-3"),
+        (["--folds", "1,x"], "--folds: 'x' is neither"),
+        (["--plot", "figure.txt"], "figures are written as .png, .svg, .pdf"),
+        (["--plot", "no/figure.png"], "--plot: no/figure.png: "),
         (["--out", "folder.csv"], "folder.csv: this is a folder"),
         (["--out", "taken.csv"], "taken.csv.runs is a file; expected a folder"),
     ],
@@ -336,6 +340,21 @@ def test_wrong_sweeps_are_one_line(here, monkeypatch, capsys, words, told):
     assert "run 1/" not in printed
 
 
+def test_a_sweep_tells_its_means_and_draws_them(here, monkeypatch, capsys):
+    """Of each combination over the seeds, with the interval; the figure has a line for each."""
+    words = ("sweep", *SMALL, "--vary", "clicks=perfect,poison", "--out", "s.csv", "--plot", "s.svg")
+    code, printed = command(monkeypatch, capsys, *words, "--seeds", "1-2,4")
+    assert code == 0, printed
+    with (here / "s.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if (row["clicks"], row["round"]) == ("poison", "3")]
+    assert [row["seed"] for row in rows] == ["1", "2", "4"]
+    mean = sum(float(row["ndcg_at_10"]) for row in rows) / 3
+    assert f"poison nDCG@10 {mean:.4f} (" in printed
+    assert printed.count(", round 3, 3 runs\n") == 2
+    assert "Figure: s.svg" in printed
+    assert "<svg" in (here / "s.svg").read_text()
+
+
 def test_a_table_that_cannot_be_written_keeps_the_runs(here, monkeypatch, capsys):
     """One line that says where they are; the same command then only writes."""
 
@@ -348,9 +367,11 @@ def test_a_table_that_cannot_be_written_keeps_the_runs(here, monkeypatch, capsys
         code, printed = command(patched, capsys, *words)
     assert code == 2
     assert "s.csv: the rows cannot be written: No space left on device; the runs are kept in s.csv.runs" in printed
-    monkeypatch.setattr("foltr_research.simulation.sweeps.sweep.run_config", fail)
+    (kept,) = (here / "s.csv.runs").glob("*.json")
+    written = kept.stat().st_mtime_ns
     assert command(monkeypatch, capsys, *words)[0] == 0
     assert (here / "s.csv").is_file()
+    assert kept.stat().st_mtime_ns == written
 
 
 def test_a_stopped_simulation_goes_on(tmp_path):

@@ -67,7 +67,10 @@ def test_what_every_method_is_told():
         ({"method": "fedips", "parameters": {"logging_policy": "x"}}, "logging_fraction"),
         ({"method": "foltr-es", "interactions": 1}, "at least 2 interactions"),
         ({"method": "foltr-es", "population": "type4"}, "at least 2 interactions"),
-        ({"method": "foltr-es", "shared_fraction": 0.1, "warm_up_interactions": 5}, "the warm-up is PDGD"),
+        (
+            {"method": "foltr-es", "shared_fraction": 0.1, "warm_up_interactions": 5},
+            "warm_up_interactions: for methods by PDGD",
+        ),
         ({"shared_alpha": 0.1}, "shared_fraction"),
         ({"shared_fraction": 0.1, "population": "type1"}, "not type1"),
         ({"aggregation": "krumm"}, "aggregation: .*krum"),

@@ -3,6 +3,7 @@
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from foltr_research.simulation.clients.partitions import (
 from foltr_research.simulation.clients.population import Population, iid_population
 from foltr_research.simulation.config import SYNTHETIC_INTENTS, SimulationConfig
 from foltr_research.simulation.fingerprints import data_fingerprint
+from foltr_research.simulation.own_data import load_own
+from foltr_research.simulation.plugins import held
 
 _ARRANGEMENTS: dict[str, Arrangement] = {"type1-iid": "iid", "type1-iid-per-intent": "iid-per-intent"}
 
@@ -94,6 +97,10 @@ def _load(config: SimulationConfig) -> Experiment:
         return _intents(config.data, config.seed, config.intent_agreement, data_fingerprint(config.data))
     if config.intent_agreement is not None:
         raise SettingsError(f"intent_agreement: it is for populations of type1, not {config.population}")
+    if (own := held("data", config.data)) is not None:
+        if config.fold is not None:
+            raise SettingsError("fold: own data has no folds")
+        return _own(config.data, own if callable(own) else None, config.seed if callable(own) else 0)
     # Only generated data depends on the seed.
     seed = config.seed if config.data.startswith("synthetic") else 0
     return _split(config.data, seed, config.fold, data_fingerprint(config.data))
@@ -141,6 +148,13 @@ def _partitioned(
 def _split(name: str, seed: int, fold: int | None, files: str) -> Experiment:  # noqa: ARG001 (part of the cache's key)
     data = load_data(name, seed, fold)
     return Experiment(data.train, data.test, data.n_grades, data.description, vali=data.vali)
+
+
+@functools.lru_cache(maxsize=1)
+def _own(name: str, given: Any, seed: int) -> Experiment:
+    # Arrays have no hash; they are named by their content.
+    data = load_own(name, given or held("data", name), seed)
+    return Experiment(data.train, data.test, data.n_grades, data.description)
 
 
 @functools.lru_cache(maxsize=1)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from foltr.core.data.dataset import RankingDataset, label_scale
 from foltr.core.errors import SettingsError
-from foltr.core.evaluation.click_models import ClickModel, click_model
+from foltr.core.evaluation.click_models import ClickModel
+from foltr_research.simulation.plugins import model_of_user
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,11 +87,17 @@ def resolve_click_models(names: Sequence[str], n_grades: int) -> tuple[ClickMode
     """Return the click models of these names for a scale of ``n_grades``.
 
     Raises:
-        SettingsError: no name, a repeated one, or an unknown one.
+        SettingsError: no name, a repeated one, an unknown one, or one for another number of grades.
     """
     if not names or isinstance(names, str) or len(set(names)) != len(names):
         raise SettingsError(f"click models: expected a list of one or several different names, not {names!r}")
-    return tuple(click_model(name, n_grades) for name in names)
+    models = tuple(model_of_user(name, n_grades) for name in names)
+    for model in models:
+        if len(model.click_probability) != n_grades:
+            raise SettingsError(
+                f"clicks: {model.name} has probabilities for {len(model.click_probability)} grades, the data {n_grades}"
+            )
+    return models
 
 
 def iid_population(

@@ -36,17 +36,27 @@ class Binding(NamedTuple):
     literal: tuple[object, ...]
 
 
-def outside_code(bindings: Iterable[Binding]) -> dict[str, str]:
-    """Return 16 hexadecimal digits for each name that is bound to code or a value that is not in the source."""
+def outside_code(bindings: Iterable[Binding], apart: frozenset[int] = frozenset()) -> dict[str, str]:
+    """Return 16 hexadecimal digits for each name that is bound to code or a value that is not in the source.
+
+    Args:
+        apart: the ids of objects in tables that are not looked at.
+    """
     found = {}
     for module, name, origin, literal in bindings:
         value = getattr(importlib.import_module(module), name, None)
         replaced = (origin is not None and _origin(value) != origin) or (literal and (value,) != literal)
-        packages = _packages(value, _DEPTH)
+        packages = _packages(value, _DEPTH, apart)
         if replaced or packages:
             text = "\n".join(_described(value, packages, set()))
             found[f"{module}.{name}"] = hashlib.sha256(text.encode()).hexdigest()[:16]
     return found
+
+
+def digest_of_object(value: object) -> str:
+    """Return 32 hexadecimal digits of an object's code, its values, and what of its package it refers to."""
+    text = "\n".join(_described(value, _packages(value, _DEPTH), set()))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _origin(value: object) -> tuple[str, str]:
@@ -67,15 +77,17 @@ def _unwrapped(value: Any) -> Any:
     return value
 
 
-def _packages(value: object, depth: int) -> frozenset[str]:
+def _packages(value: object, depth: int, apart: frozenset[int] = frozenset()) -> frozenset[str]:
     """Return the other packages whose code a value is, or has in its methods, entries or fields."""
+    if id(value) in apart:
+        return frozenset()
     value = _unwrapped(value)
     if isinstance(value, FunctionType | type) and _package(value) not in _OURS | _LIBRARIES:
         return frozenset({_package(value)})
     if isinstance(value, type):
         inner = [one for one in vars(value).values() if isinstance(one, FunctionType)] if _is_ours(value) else []
-        return frozenset().union(*(_packages(one, 0) for one in inner))
-    return frozenset().union(*(_packages(one, depth - 1) for one in _parts(value) if depth))
+        return frozenset().union(*(_packages(one, 0, apart) for one in inner))
+    return frozenset().union(*(_packages(one, depth - 1, apart) for one in _parts(value) if depth))
 
 
 def _is_ours(value: object) -> bool:

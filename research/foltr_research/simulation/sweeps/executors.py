@@ -19,7 +19,7 @@ Backend = Literal["loky", "dask", "ray"]
 BACKENDS: tuple[str, ...] = ("loky", "dask", "ray")
 
 Values = dict[str, Any]
-"""A configuration as plain values, which every backend can send."""
+"""A configuration and what it names from outside, as values that every backend can send."""
 Outcome = tuple[str, dict[str, Any] | None, str | None]
 """The digest of a configuration; its result, or an error."""
 

@@ -18,6 +18,7 @@ from foltr_research.simulation.clients.loading import check_data_name
 from foltr_research.simulation.config import SimulationConfig, check_config
 from foltr_research.simulation.fingerprints import Program, data_fingerprint, programs_of
 from foltr_research.simulation.method_names import check_name_of_method, simulated_parameters_of
+from foltr_research.simulation.plugins import load_named, pack, unpack
 from foltr_research.simulation.results import SimulationResult, config_columns, rows_of
 from foltr_research.simulation.sweeps.executors import BACKENDS, Backend, Outcome, Values, executed
 from foltr_research.simulation.sweeps.tables import check_folder
@@ -41,6 +42,7 @@ def run_config(config: SimulationConfig) -> SimulationResult:
     from foltr_research.simulation.clients.loading import load_experiment, population_for
     from foltr_research.simulation.federated import run
 
+    load_named(config)
     check_data_name(config)
     experiment = load_experiment(config)
     population = population_for(config, experiment)
@@ -97,6 +99,9 @@ def check_sweep(configs: Iterable[SimulationConfig]) -> None:
 
 
 def _check_methods(configs: Iterable[SimulationConfig], parameters: Iterable[str]) -> None:
+    configs = list(configs)
+    for config in configs:
+        load_named(config)
     methods = list(dict.fromkeys(config.method for config in configs))
     for method in methods:
         check_name_of_method(method)
@@ -154,8 +159,13 @@ def run_sweep(
             if on_done is not None:
                 on_done(kept)
     waiting = {digest: config for digest, config in by_digest.items() if digest not in rows}
+    twins = _twins(waiting)
+    for digest in twins:
+        del waiting[digest]
     if waiting:
-        values = [_values(config, program_of[digest]) for digest, config in waiting.items()]
+        # This process has what was registered in it.
+        packed = b"" if jobs == 1 and backend == "loky" else pack(waiting.values())
+        values = [_values(config, program_of[digest], packed) for digest, config in waiting.items()]
         with executed(values, _outcome, _failed, jobs=jobs, backend=backend, scheduler=scheduler) as outcomes:
             for digest, result, error in outcomes:
                 row = rows[digest] = SweepRow(waiting[digest], result, error)
@@ -163,7 +173,38 @@ def run_sweep(
                     _keep(folder / f"{digest}.json", row, _key(program_of[digest], of_data[row.config.data]))
                 if on_done is not None:
                     on_done(row)
+    for digest, twin in twins.items():
+        rows[digest] = _with_config(rows[twin], by_digest[digest])
+        if folder is not None:
+            _keep(folder / f"{digest}.json", rows[digest], _key(program_of[digest], of_data[by_digest[digest].data]))
+        if on_done is not None:
+            on_done(rows[digest])
     return [rows[digest] for digest in by_digest]
+
+
+def _twins(configs: Mapping[str, SimulationConfig]) -> dict[str, str]:
+    """Return the runs that equal an earlier one except for an attack that nobody makes, with that one's digest."""
+    first: dict[str, str] = {}
+    twins: dict[str, str] = {}
+    for digest, config in configs.items():
+        if config.attack is None or config.attackers:
+            continue
+        try:
+            check_config(config)
+        except SettingsError:  # its own error is its result
+            continue
+        same = config_digest(config.model_copy(update={"attack": None, "attack_parameters": {}}))
+        if same in configs or same in first:
+            twins[digest] = same if same in configs else first[same]
+        else:
+            first[same] = digest
+    return twins
+
+
+def _with_config(row: SweepRow, config: SimulationConfig) -> SweepRow:
+    """Return the row of an equal run as this configuration's."""
+    result = None if row.result is None else {**row.result, "config": config.model_dump(mode="json")}
+    return SweepRow(config, result, row.error)
 
 
 def config_digest(config: SimulationConfig) -> str:
@@ -182,9 +223,10 @@ def rows_of_sweep(rows: Iterable[SweepRow]) -> list[dict[str, Any]]:
     return tidy
 
 
-def _values(config: SimulationConfig, program: Program) -> Values:
-    """Return what a worker gets: a configuration, and which program it must have if not all of it is in the source."""
-    return {"config": config.model_dump(mode="json"), "program": program.digest if program.outside else None}
+def _values(config: SimulationConfig, program: Program, packed: bytes) -> Values:
+    """Return what a worker gets: a configuration, which program it must have if not all is in the source, plug-ins."""
+    must_have = program.digest if program.outside else None
+    return {"config": config.model_dump(mode="json"), "program": must_have, "plugins": packed}
 
 
 def _outcome(values: Values) -> Outcome:
@@ -192,6 +234,7 @@ def _outcome(values: Values) -> Outcome:
     config = SimulationConfig.read(values["config"])
     digest = config_digest(config)
     try:
+        unpack(values["plugins"])
         if values["program"] is not None and values["program"] != programs_of([config])[0].digest:
             raise SettingsError(
                 "jobs: this worker lacks a plug-in, or something that the program which started it has replaced; "

@@ -179,6 +179,19 @@ def test_a_run_of_another_program_is_run_again(tmp_path, counted, monkeypatch):
     assert counted == [BASE] * 3
 
 
+def test_an_attack_that_nobody_makes_is_run_once(tmp_path, counted):
+    """Without attackers all attacks are one run, whose result each has; a wrong attack has its own error."""
+    base = BASE.changed(clients=5, aggregation="median")
+    configs = grid(base, {"attack": ["lie", "scaled", "unknown"], "attackers": [0, 2]})
+    for _ in range(2):
+        rows = run_sweep(configs, folder=tmp_path)
+        assert [row.config for row in rows] == configs
+        assert [row.error is None for row in rows] == [True] * 4 + [False] * 2
+        assert [told(row) for row in rows[:4]] == [alone(config) for config in configs[:4]]
+    right = [(config.attack, config.attackers) for config in counted if config.attack != "unknown"]
+    assert right == [("lie", 0), ("lie", 2), ("scaled", 2)]
+
+
 def test_backends_that_are_not_there(monkeypatch):
     """One line for a backend that is unknown or not installed; Ray's says what opens a cluster that wants a token."""
     with pytest.raises(SettingsError, match="known are loky, dask, ray"):

@@ -1,0 +1,72 @@
+"""A method of one's own in one class: `Method`. Its fields are its parameters, its functions what a device does."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.errors import DataError
+from foltr.core.learning.interaction import Interaction
+from foltr.core.learning.pdgd import pdgd_step
+from foltr.core.methods.base import DeviceContext, checked_weights
+from foltr.core.methods.fpdgd import FpdgdDevice
+from foltr.core.methods.spec import LINEAR_ONLY, MethodSpec, PdgdSteps
+from foltr.core.protocol.fields import Rate
+from foltr.core.protocol.trainings import LinearRankerSpec, MethodTraining
+
+Weights = NDArray[np.float64]
+
+
+class Method(MethodTraining):
+    """FPDGD on a linear ranker; a subclass replaces parts of it.
+
+    Annotated fields with defaults are the method's parameters, e.g. ``clip_norm: float = 1.0``. The federator adds the
+    mean of what devices send, or aggregates it by a rule. For neural rankers, personal weights or another aggregation
+    write a `foltr.core.methods.spec.MethodSpec`.
+    """
+
+    learning_rate: Rate = 0.1
+
+    def learn(self, weights: Weights, seen: Interaction, rng: np.random.Generator) -> Weights:  # noqa: ARG002
+        """Return (d,) new weights after one shown list. Do not change ``weights`` in place."""
+        list_ = (seen.features, seen.ranking, seen.clicks)
+        return pdgd_step(weights, *list_, self.learning_rate, reversals=seen.reversals).astype(np.float64)
+
+    def send(self, weights: Weights, start: Weights, rng: np.random.Generator) -> Weights:  # noqa: ARG002
+        """Return (d,) weights to send in place of the learned ones; ``start`` is the round's model."""
+        return weights
+
+
+class _Device(FpdgdDevice):
+    """Asks the method for each step, and for what to send."""
+
+    def __init__(self, method: Method, ranker: LinearRankerSpec, base: NDArray[np.floating]) -> None:
+        super().__init__(ranker, base, PdgdSteps(method.learning_rate, sent=self._sent))
+        self._method = method
+
+    def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):  # reported as an error instead
+            stepped = self._method.learn(self._weights, interaction, rng)
+        self._weights = checked_weights(self._checked(stepped, "learn"), self._base)
+
+    def _sent(self, weights: Weights, start: Weights, rng: np.random.Generator) -> Weights:
+        return self._checked(self._method.send(weights, start, rng), "send")
+
+    def _checked(self, made: object, function: str) -> Weights:
+        """Return an array of weights as float64. Raises DataError for anything else."""
+        weights = np.asarray(made)
+        if weights.shape != self._base.shape or weights.dtype.kind not in "fiu":
+            name = type(self._method).__name__
+            raise DataError(
+                f"{name}.{function} must return weights {self._base.shape}, not {weights.shape} {weights.dtype}"
+            )
+        return weights.astype(np.float64)
+
+
+def spec_of_class(method: type[Method], name: str) -> MethodSpec[Method, LinearRankerSpec]:
+    """Return the method of a class."""
+
+    def device(
+        training: Method, ranker: LinearRankerSpec, weights: NDArray[np.float32], _version: int, _: DeviceContext
+    ) -> _Device:
+        return _Device(training, ranker, weights)
+
+    return MethodSpec(name=name, training=method, device=device, only_ranker=LINEAR_ONLY)
