@@ -154,7 +154,7 @@ class Sweep:
         rows = []
         for group, values in groups.items():
             found = difference_of(np.array(values, np.float64))
-            width = found.half_width if found.n > 1 else None
+            width = found.margin() if found.n > 1 else None
             low, high = (None, None) if width is None else (found.mean - width, found.mean + width)
             named = dict(zip([key.rpartition(".")[2] for key in keys], group, strict=False))
             rows.append({**named, "round": group[-1], "mean": found.mean, "low": low, "high": high, "n": found.n})
