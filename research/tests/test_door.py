@@ -145,7 +145,7 @@ def test_a_sweep_is_its_runs(axes):
     (row,) = [row for row in rows if (row["method"], row["learning_rate"], row["round"]) == ("Clipped", 0.3, 4)]
     mean = sum(values) / 3
     # Student's t with two degrees of freedom, two-sided at 95 %.
-    width = 4.303 * math.sqrt(sum((value - mean) ** 2 for value in values) / 2 / 3)
+    width = 4.302653 * math.sqrt(sum((value - mean) ** 2 for value in values) / 2 / 3)
     assert row["n"] == 3
     assert (row["mean"], row["low"], row["high"]) == pytest.approx((mean, mean - width, mean + width))
     drawn = done.plot(ax=axes, by="method")
