@@ -20,7 +20,7 @@ from foltr.core.operator.credentials import Credentials, read_credentials
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment
+from foltr.edge_client.options import Connection, Experiment, Privacy
 from foltr.edge_client.store.store import Interaction
 from foltr.storage.database import Database
 from foltr.storage.models import list_models
@@ -55,7 +55,11 @@ async def contribute(
     """
     i = int(credentials.name.removeprefix("oracle-"))
     client = EdgeClient(
-        credentials, store=store, connection=Connection(broker), experiment=Experiment(learner=power_learner(i), seed=i)
+        credentials,
+        store=store,
+        connection=Connection(broker),
+        privacy=Privacy(click_window_s=0),
+        experiment=Experiment(learner=power_learner(i), seed=i),
     )
     async with client:
         newest = 0
