@@ -1,5 +1,7 @@
 """Interactions as rows of a device's store: arrays are stored as bytes, and restored bit for bit."""
 
+import contextlib
+import itertools
 import sqlite3
 from collections.abc import Callable
 from typing import Final
@@ -70,6 +72,20 @@ def delete_waiting(cursor: sqlite3.Cursor, serp_id: str, learned: int) -> tuple[
         return None
     cursor.execute("DELETE FROM interactions WHERE id = ?", row[:1])
     return (row[1],)
+
+
+def count_above(db: sqlite3.Connection, above: int, schema_hash: bytes | None, at_most: int = -1) -> int:
+    """Count the interactions with a number above this one and features of this schema; up to so many, -1: all."""
+    mine = "SELECT 1 FROM interactions WHERE id > ? AND schema_hash IS ? LIMIT ?"
+    count = db.execute(f"SELECT count(*) FROM ({mine})", (above, schema_hash, at_most))  # noqa: S608
+    return int(count.fetchone()[0])
+
+
+def recorded_since(db: sqlite3.Connection, above: int, since: float) -> list[tuple[int, int]]:
+    """Return the newest interactions above a number that were recorded later, oldest first, each with its moment."""
+    newest_first = "SELECT id, recorded_at FROM interactions WHERE id > ? ORDER BY id DESC"
+    with contextlib.closing(db.execute(newest_first, (above,))) as rows:
+        return list(itertools.takewhile(lambda row: row[1] > since, rows))[::-1]
 
 
 def make_room(cursor: sqlite3.Cursor, bounds: CountingBounds, limit: int) -> int:

@@ -20,8 +20,6 @@ deleted, when they are sent. It is also independent of the ledger, which charges
 state on the device never goes back.
 """
 
-import contextlib
-import itertools
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,6 +47,7 @@ from foltr.edge_client.store.gate_rows import read_gate
 from foltr.edge_client.store.interaction_rows import (
     UNNUMBERED,
     Within,
+    count_above,
     delete_spent,
     delete_waiting,
     insert_interaction,
@@ -56,6 +55,7 @@ from foltr.edge_client.store.interaction_rows import (
     number_above,
     read_earned,
     read_interactions,
+    recorded_since,
     trim_kept,
 )
 from foltr.edge_client.store.knowledge import KnowledgeStore, delete_anchor
@@ -220,12 +220,12 @@ class DeviceStore(KnowledgeStore):
     @synchronized
     def n_waiting(self, at_most: int = -1) -> int:
         """Count the interactions that wait to be learned, or for more clicks; up to so many, -1: all."""
-        return self._count_above(self._bounds.learned, at_most)
+        return count_above(self._db, self._bounds.learned, self.schema_hash, at_most)
 
     @synchronized
     def n_open(self) -> int:
         """Count the interactions that wait for more clicks."""
-        return self._count_above(max(self._bounds.learned, self._first_open - 1))
+        return count_above(self._db, max(self._bounds.learned, self._first_open - 1), self.schema_hash)
 
     @property
     def _first_open(self) -> int:
@@ -233,19 +233,11 @@ class DeviceStore(KnowledgeStore):
         first = self.click_window.first()
         return self._bounds.newest + 1 if first is None else first
 
-    def _count_above(self, above: int, at_most: int = -1) -> int:
-        mine = "SELECT 1 FROM interactions WHERE id > ? AND schema_hash IS ? LIMIT ?"
-        count = self._db.execute(f"SELECT count(*) FROM ({mine})", (above, self.schema_hash, at_most))  # noqa: S608
-        return int(count.fetchone()[0])
-
     @synchronized
     def wait_for_clicks(self, length_s: float) -> None:
         """Let interactions wait so long for more clicks, also those from before."""
         self.click_window.length_s = length_s
-        since = self.click_window.now() - length_s
-        newest_first = "SELECT id, recorded_at FROM interactions WHERE id > ? ORDER BY id DESC"
-        with contextlib.closing(self._db.execute(newest_first, (self._bounds.learned,))) as rows:
-            self.click_window.begin(reversed(list(itertools.takewhile(lambda row: row[1] > since, rows))))
+        self.click_window.begin(recorded_since(self._db, self._bounds.learned, self.click_window.now() - length_s))
 
     # --- what counts ----------------------------------------------------------------------------------------
 

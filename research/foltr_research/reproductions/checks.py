@@ -54,12 +54,9 @@ def not_above(
     where: Labels | None = None,
 ) -> Check:
     """Check that ``first`` is nowhere above ``second`` by more than ``margin``."""
-
-    def check(results: Results) -> Verdict:
-        found = _compared(results, metric, first, second, by, where)
-        return judged(found, lambda one, level: one.at_most(margin, level))
-
-    return check
+    return lambda results: judged(
+        _compared(results, metric, first, second, by, where), lambda one, level: one.at_most(margin, level)
+    )
 
 
 def above_by(
@@ -71,12 +68,9 @@ def above_by(
     where: Labels | None = None,
 ) -> Check:
     """Check that ``first`` is everywhere above ``second`` by more than ``margin``."""
-
-    def check(results: Results) -> Verdict:
-        found = _compared(results, metric, first, second, by, where)
-        return judged(found, lambda one, level: one.at_least(margin, level))
-
-    return check
+    return lambda results: judged(
+        _compared(results, metric, first, second, by, where), lambda one, level: one.at_least(margin, level)
+    )
 
 
 def similar(
