@@ -2,21 +2,18 @@
 
 import asyncio
 import os
-import signal
 import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
-from integration.deployment import FEDERATION, POSTGRESQL, SQLITE, Deployment, client_name, on
-from integration.oracle import check_history, contribute, power_learner
-from sqlalchemy import event, text
+from integration.deployment import POSTGRESQL, Deployment, on
+from integration.oracle import contribute
+from sqlalchemy import text
 from support.completed_process import completed
 from support.postgres_server import PostgresServer
 from support.prepared_processes import with_defaults
@@ -25,9 +22,6 @@ from support.waiting import PATIENCE_S, until
 import foltr.storage.database
 import foltr.storage.engines
 import foltr.storage.sqlite_thread
-from foltr.core.errors import DataError, UnavailableError
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
 from foltr.storage.database import Database
 from foltr.storage.migrate import upgrade
 
@@ -223,105 +217,4 @@ async def test_sqlite_is_moved_away(mosquitto_server, tmp_path):
         await check_all_told(deployment, told, n_rounds)
 
 
-async def test_sqlite_at_its_size_limit(mosquitto_server, tmp_path, monkeypatch):
-    """The same without a disk to fill: ``max_page_count`` makes SQLite say that it is full."""
-    n_rounds = 60
-    path = tmp_path / "foltr.sqlite"
-    make_engine, make_threads = foltr.storage.database.create_engine, foltr.storage.sqlite_thread.create_sqlite_engine
-
-    def limited(make, *args, **options):
-        engine = make(*args, **options)
-
-        @event.listens_for(getattr(engine, "sync_engine", engine), "checkout")
-        def limit(connection, _record, _proxy):  # it belongs to the connection, not to the file
-            cursor = connection.cursor()
-            cursor.execute(f"PRAGMA max_page_count = {n_pages + 6}")
-            cursor.close()
-
-        return engine
-
-    async with Deployment(tmp_path, mosquitto_server.url, f"sqlite:///{path}", N_CLIENTS) as deployment:
-        with closing(sqlite3.connect(path)) as reader:
-            n_pages = reader.execute("PRAGMA page_count").fetchone()[0]
-        async with asyncio.TaskGroup() as group:
-            # Both have the limit, that of the event loop and that of the thread for transactions.
-            monkeypatch.setattr(foltr.storage.database, "create_engine", partial(limited, make_engine))
-            monkeypatch.setattr(foltr.storage.sqlite_thread, "create_sqlite_engine", partial(limited, make_threads))
-            async with await Database.connect(deployment.database_url) as database:
-                told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
-                with pytest.raises(
-                    UnavailableError, match=r"disk full at .*\. Free space there, then .*\(tried for 1 s"
-                ):
-                    await deployment.service(n_rounds, database, patience_s=1).run()  # clock: runs out
-            monkeypatch.undo()
-            with closing(sqlite3.connect(path)) as reader:
-                assert reader.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-            assert await deployment.n_completed() < n_rounds
-            await deployment.service(n_rounds, deployment.database).run()
-        await check_all_told(deployment, told, n_rounds)
-
-
 # --- a device's disk ------------------------------------------------------------------------------------------------
-
-
-def click(client: EdgeClient, n_documents: int = 1) -> None:
-    client.record_clicks(client.rank(np.ones((n_documents, 4), np.float32)), [0])
-
-
-@SQLITE
-@pytest.mark.parametrize("n_clients", [1])
-async def test_a_device_on_a_full_disk(deployment, migrated_url, small_disk):
-    """Clicks that cannot be stored are refused to the application; the device ranks on, and contributes later."""
-    store = small_disk.folder / "device.sqlite"
-    deployment.start_federator(3)
-    await deployment.serves()
-    async with EdgeClient(
-        deployment.devices[0], store=store, experiment=Experiment(learner=power_learner(0))
-    ) as client:
-        await client.next_round()
-        click(client)
-        round_ = await client.next_round(after=1)
-        small_disk.fill()
-        for _ in range(3):
-            with pytest.raises(DataError, match=r"device\.sqlite: .*full.*free space on its disk"):
-                click(client, n_documents=200)
-        assert len(client.rank(np.ones((5, 4), np.float32)).ranking) == 5
-        assert client.n_waiting == 0
-        small_disk.free()
-        click(client)
-        round_ = await client.next_round(after=round_.round)
-        click(client)
-        assert not (await client.wait_settled(PATIENCE_S)).is_pending
-        told = client.n_updates_counted
-    assert await deployment.exit_code() == 0, deployment.said()
-    assert await check_history(migrated_url, FEDERATION) == {client_name(0): told} == {client_name(0): 3}
-
-
-@SQLITE
-@pytest.mark.parametrize("n_clients", [1])
-async def test_a_receipt_that_a_device_cannot_store(deployment, migrated_url, small_disk):
-    """Its update stays pending, is sent again, is told ``duplicate`` and counts once."""
-    store = small_disk.folder / "device.sqlite"
-    federator = deployment.start_federator(2)
-    await deployment.serves()
-    async with EdgeClient(
-        deployment.devices[0], store=store, experiment=Experiment(learner=power_learner(0))
-    ) as client:
-        await client.next_round()
-        # A device that could not store the answer to its join would send nothing.
-        await until(lambda: client.counted_through == 0, "the join was not answered")
-        federator.send_signal(signal.SIGSTOP)
-        click(client)
-        small_disk.fill()
-        federator.send_signal(signal.SIGCONT)
-        await until(lambda: client.receipts.get("accepted") == 1, "the receipt did not come")
-        assert not await client.wait_settled(0.1)
-        small_disk.free()
-        assert not (await client.wait_settled(PATIENCE_S)).is_pending
-        assert set(client.receipts) == {"accepted", "duplicate"}
-        await client.next_round(after=1)
-        click(client)
-        assert not (await client.wait_settled(PATIENCE_S)).is_pending
-        told = client.n_updates_counted
-    assert await deployment.exit_code() == 0, deployment.said()
-    assert await check_history(migrated_url, FEDERATION) == {client_name(0): told} == {client_name(0): 2}

@@ -4,7 +4,6 @@ import asyncio
 import re
 import signal
 from itertools import product
-from types import SimpleNamespace
 
 import pytest
 from integration.deployment import FEDERATION, POSTGRESQL, SQLITE, Deployment, client_name, died_by_sigkill, on, swept
@@ -18,7 +17,6 @@ from support.waiting import PATIENCE_S, until
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.signing import epoch_and_number
-from foltr.storage.errors import WriterFencedError
 from foltr.storage.leases import LEASE_S, Lease, find_lease, list_standbys
 from foltr.storage.queries import list_events, list_rounds
 
@@ -130,33 +128,6 @@ async def pause(deployment: Deployment, leader: PreparedProcess) -> None:
         except TimeoutError:
             leader.send_signal(signal.SIGCONT)
             await asyncio.sleep(0.05)
-
-
-@SQLITE
-async def test_a_standby_looks_so_often_that_it_leads_within_5_s(deployment, monkeypatch):
-    """A lease of a leader that was killed and one pause are shorter; a pause is all where the lease is given up."""
-    pauses: list[float] = []
-
-    def timeout(seconds: float) -> asyncio.Timeout:
-        pauses.append(seconds)
-        return asyncio.timeout(seconds)
-
-    monkeypatch.setattr("foltr.federator.leading.standby.asyncio", SimpleNamespace(timeout=timeout))
-    leader = deployment.start_federator(N_ROUNDS)
-    await deployment.serves()
-    standby = deployment.service(N_ROUNDS, deployment.database, standby=True)
-    running = asyncio.create_task(standby.run())
-    await until(lambda: len(pauses) > 2, "it does not wait")
-    leader.kill()
-
-    async def has_taken_over() -> bool:
-        return await n_started(deployment) == 2
-
-    await until(has_taken_over, "it does not lead")
-    standby.stop()
-    await running
-    assert max(pauses) <= 0.5
-    assert LEASE_S + max(pauses) < 5
 
 
 @on("postgresql")
@@ -402,19 +373,4 @@ async def test_a_standby_without_a_broker_lets_another_try(deployment, monkeypat
     service.stop()
     async with asyncio.timeout(PATIENCE_S):
         await running
-    assert await n_started(deployment) == 0
-
-
-@SQLITE
-async def test_a_claim_by_a_lease_that_is_lost(deployment, monkeypatch):
-    """A standby whose lease another has taken before it claims ends as one that is fenced, and has claimed nothing."""
-    service = deployment.service(N_ROUNDS, deployment.database, standby=True)
-
-    async def lost(*_: object) -> bool:
-        return True
-
-    monkeypatch.setattr("foltr.federator.leading.standby.take_lease", lost)
-    async with asyncio.timeout(PATIENCE_S):
-        with pytest.raises(WriterFencedError, match="before this one could lead"):
-            await service.run()
     assert await n_started(deployment) == 0

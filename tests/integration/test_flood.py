@@ -4,9 +4,8 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
-from integration.peers import FEDERATION, TOPICS, HandMade, eventually, make_plan, served
+from integration.peers import FEDERATION, TOPICS, HandMade, make_plan, served
 from support.broker_links import wait_for_the_broker
-from support.federator_by_hand import retained
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.core.protocol.receipts import ReceiptCode
@@ -68,21 +67,3 @@ async def test_a_flood_of_one_does_not_keep_anothers_update_from_its_receipt(bro
         assert all(receipt.update_id is None and receipt.retry_after_s >= 1 for receipt in busy)
     else:
         assert busy == []
-
-
-async def test_what_a_device_must_not_have_retained_is_gone(broker, database):
-    """Half a megabyte on each of its topics is heard once, at the federator's next connection, and never again."""
-    plan = make_plan(RoundPolicy(1, 5, 3600, 3600), n_rounds=1)
-    kinds = [kind for kind in ClientTopic if not kind.is_retained and kind is not ClientTopic.INBOX]
-    rogue = HandMade(broker, "rogue")
-    async with rogue.connected(join=False):
-        for kind in kinds:
-            await rogue.link.publish(TOPICS.client("rogue", kind), bytes(500_000), retain=True)
-    async with served(broker, database, plan):
-
-        async def still_retained():
-            return list(await retained(broker, *(TOPICS.client("rogue", kind) for kind in kinds)))
-
-        await eventually(still_retained, lambda topics: not topics)
-    refused = await list_events(database, FEDERATION, kind="message_refused")
-    assert sum(event.n for event in refused) == len(kinds) - 2  # updates and chunks are refused by another name

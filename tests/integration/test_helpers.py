@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import shutil
 import sqlite3
 import time
@@ -22,19 +21,15 @@ from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.operator.credentials import write_credentials
 from foltr.core.operator.helper_keys import read_helper_keys
 from foltr.core.protocol.codec import decode, encode, open_envelope
-from foltr.core.protocol.enrolment import issue_roster
 from foltr.core.protocol.helper_messages import (
     CheckAnswer,
     CheckRequest,
     HelperRefusalCode,
     OpenAnswer,
     SetCommitment,
-    TicketFault,
 )
 from foltr.core.protocol.messages import MESSAGE_TYPES
-from foltr.core.protocol.roster import Revocation, Roster
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash, ticket_name
-from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import Topics
 from foltr.core.secure.field import read_words, to_signed
 from foltr.core.secure.masks import open_masks, release_sum
@@ -260,25 +255,6 @@ async def test_kill_9_of_a_helper_costs_no_round(asking, point):
         assert db.execute("SELECT count(*), max(participation) FROM clients").fetchone() == (5, 1)
 
 
-async def test_two_answers_of_one_noise_tell_nothing_more(asking):
-    """What was stored before the helper died is what it answers: nobody sees the sum under two noises."""
-    federator, federation = await asking(f"{Failpoint.SUM_OPENED}=kill", dim=500)
-    sent = contributions(federation)
-    await check_all(federator, federation, sent)
-    assert isinstance(await federator.ask_once(federation.open(sent)), SetCommitment)
-    async with asyncio.timeout(PATIENCE_S):
-        while asking.helper.process.poll() is None:  # it answers once the clock has drawn noise
-            await federator.tell(federation.agreed(federation.open(sent)))
-            await asyncio.sleep(0.05)
-    with contextlib.closing(sqlite3.connect(asking.helper.store)) as db:
-        ((stored,),) = db.execute("SELECT sum FROM committed_sets").fetchall()
-    assert asking.helper.restart_if_dead()
-    (part,) = await federator.ask(federation.open(sent))
-    assert part.values == stored
-    refusal = await federator.ask(federation.open(sent, [0, 1, 2, 3]))
-    assert refusal.code is HelperRefusalCode.ANSWERED_OTHERWISE
-
-
 @pytest.mark.parametrize(
     "point", swept([(Failpoint.IN_DESTRUCTION_TRANSACTION,), (Failpoint.KEYS_DELETED,)], {(Failpoint.KEYS_DELETED,)})
 )
@@ -317,51 +293,6 @@ async def test_a_helper_whose_store_was_put_back_ends_with_what_to_do_next(askin
     log = (helper.folder / "north.out").read_text()
     assert "store_restored" in log
     assert "foltr helper enrol north --replace" in log
-
-
-async def test_a_hostile_senders_requests_are_ignored(asking):
-    """At a broker that lets everybody write everywhere; the federator's are answered all the same."""
-    federator, federation = await asking()
-    sent = contributions(federation)
-    await check_all(federator, federation, sent)
-    hostile = SigningKey.generate()
-    for _ in range(20):
-        await federator.tell(federation.check(sent), key=hostile)
-        await federator.tell(federation.open(sent), key=sent[0].client.key)
-        await federator.link.publish(TOPICS.helper_requests("north"), os.urandom(1000))
-    await federator.announce(TOPICS.policy, SecureFederation(2).issue(version=9).signed)
-    await check_all(federator, federation, sent)
-    (part,) = await federator.ask(federation.open(sent))
-    assert part.dim == 3
-    assert asking.helper.process.poll() is None
-
-
-async def test_a_revoked_client_is_out_once_the_roster_is_there(asking):
-    """It is retained, so a helper that was away has it before it is asked."""
-    federator, federation = await asking()
-    sent = contributions(federation)
-    # Not all five: a second answer to the same tickets could be taken for the answer to the question below.
-    answer = await federator.ask(federation.check(sent[:4]))
-    assert answer.refused == []
-    revoked = [Revocation(client_id="device-2", void_below=2)]
-    roster = Roster(federation=FEDERATION, version=2, through=1, revoked=revoked, salt=bytes(32), forgotten=[])
-    await federator.announce(TOPICS.roster, issue_roster(federation.operator, roster))
-    answer = await federator.ask(federation.check(sent))
-    assert [(one.position, one.fault) for one in answer.refused] == [(2, TicketFault.REVOKED)]
-    (part,) = await federator.ask(federation.open(sent, [0, 1, 3, 4]))
-    assert part.dim == 3
-
-
-@pytest.mark.nightly
-async def test_thousands_are_checked_while_the_connection_is_kept(asking):
-    """Five full pages of 256 tickets, of which each fits one message; their sum is opened at once."""
-    federator, federation = await asking(dim=100, n_max=5000)
-    sent = contributions(federation, 1280)
-    await check_all(federator, federation, sent)
-    parts = await federator.ask(federation.open(sent))
-    assert abs(error_of(federation, sent, parts)).max() < 10_000
-    log = (asking.helper.folder / "north.out").read_text()
-    assert log.count("broker_connected") == 1
 
 
 async def test_a_broker_that_comes_back_finds_the_helper(asking, mosquitto_server):

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from integration.deployment import POSTGRESQL, SQLITE, Deployment, died_by_sigkill, on, swept
+from integration.deployment import POSTGRESQL, Deployment, died_by_sigkill, on, swept
 from integration.oracle import contribute
 from support.prepared_processes import with_defaults
 from support.waiting import until
 
 from foltr.core.failpoints import Failpoint
-from foltr.storage.queries import list_events, list_rounds
+from foltr.storage.queries import list_rounds
 
 N_CLIENTS, N_ROUNDS = 4, 4
 # The pass at which a leader dies: in mid-run, and surely reached.
@@ -116,55 +116,6 @@ async def test_kill_9_of_a_worker_loses_nothing_and_counts_nothing_twice(deploym
         deployment.start_worker(**SOON_GONE)
         assert await deployment.exit_code() == 0, deployment.said()
     await check(deployment, told, ["completed"] * N_ROUNDS)
-
-
-@SQLITE
-async def test_a_round_ends_at_its_deadline_with_what_workers_have_stored(deployment):
-    """A device that never comes costs the others nothing but the time: the next round opens at the deadline."""
-    quorum = str(N_CLIENTS - 1)
-    options = "--role", "leader", "--min-clients", quorum
-    async with asyncio.TaskGroup() as group:
-        # However many end without the devices, while everybody starts or because the machine is slow.
-        leader = deployment.start_federator(100_000, *options, "--min-time", "1", "--max-time", "1")
-        deployment.start_worker()
-        await deployment.serves()
-        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
-        await deployment.rounds_reach(2)
-        leader.terminate()
-        assert await deployment.exit_code() == 0, deployment.said()
-        n_rounds = len(await list_rounds(deployment.database, "oracle", limit=10_000))
-        deployment.start_federator(n_rounds + 1, *options, "--max-clients", quorum)
-        assert await deployment.exit_code() == 0, deployment.said()
-    await deployment.check_told(told)
-    rounds = await list_rounds(deployment.database, "oracle", limit=10_000)
-    assert {row.n_updates for row in rounds if row.state == "completed"} == {N_CLIENTS - 1}
-
-
-@SQLITE
-async def test_a_federator_without_workers_takes_over_from_one_with_them_and_back(deployment):
-    """Its workers store nothing then, and say so; what they were given is stored by it, once."""
-    n_rounds = 20  # an idle machine makes some while a federator is being stopped
-    async with asyncio.TaskGroup() as group:
-        leader = deployment.start_federator(n_rounds, "--role", "leader")
-        deployment.start_worker()
-        await deployment.serves()
-        told = start_all(group, deployment)
-        await deployment.rounds_reach(1)
-        leader.terminate()
-        assert await deployment.exit_code() == 0
-        alone = deployment.start_federator(n_rounds)
-        await deployment.rounds_reach(await deployment.n_completed() + 2)
-        alone.terminate()
-        await deployment.exit_code()
-        deployment.start_federator(n_rounds, "--role", "leader")
-        assert await deployment.exit_code() == 0, deployment.said()
-    await check(deployment, told, ["completed"] * n_rounds)
-    started = [
-        event
-        for event in await list_events(deployment.database, "oracle", limit=1000)
-        if event.kind == "federator_started"
-    ]
-    assert len(started) == 3
 
 
 @POSTGRESQL

@@ -4,18 +4,13 @@ import asyncio
 import itertools
 
 import numpy as np
-import pytest
 from integration.deployment import DIM, FEDERATION, on
 from integration.oracle import contribute, power_learner
-from integration.recorder import Recorder
 from sqlalchemy import select, update
 from support.backups import back_up, restore
 from support.waiting import PATIENCE_S, until
 
-from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.core.protocol.codec import open_envelope
-from foltr.core.protocol.signing import epoch_and_number
-from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.topics import Topics
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment
 from foltr.storage.federations import get_federation
@@ -74,64 +69,6 @@ async def test_a_restored_database_goes_on_with_devices_that_never_left(deployme
         covered = sorted((after, through) for after, through in ranges if through is not None)
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(covered))
     assert covered[-1][1] == 4
-
-
-@pytest.mark.usefixtures("patient_devices")
-async def test_a_hostile_broker_cannot_bring_back_what_was_signed_before(deployment, tmp_path):
-    """A replayed model, round or answer, retained or not, is refused: in this connection, the next, and a restart."""
-    device = deployment.devices[0]
-    inbox = TOPICS.client(device.name, ClientTopic.INBOX)
-    store = str(tmp_path / "device.sqlite")
-    async with Recorder(deployment.broker_url, TOPICS.model, TOPICS.round, inbox).listening() as recorder:
-        deployment.start_federator(3)
-        n_counted = await contribute(device, store=store, n_wanted=3)
-        assert await deployment.exit_code() == 0
-        old_model, old_round, old_answer = (recorder.first(topic) for topic in (TOPICS.model, TOPICS.round, inbox))
-        newest = await latest_model(deployment.database, FEDERATION)
-        assert (n_counted, newest.version) == (3, 3)
-        assert open_envelope(old_model).read(ModelAnnouncement).version == 0
-        assert open_envelope(old_round).read(RoundAnnouncement).round == 1
-        async with EdgeClient(device, store=store, experiment=Experiment(learner=power_learner(0), seed=1)) as client:
-            await client.wait_connected(PATIENCE_S)
-            for topic, payload, retain in (
-                (TOPICS.model, old_model, True),
-                (TOPICS.round, old_round, True),
-                (inbox, old_answer, False),
-            ):
-                await recorder.say_again(topic, payload, retain=retain)
-            client.record_clicks(client.rank(FEATURES), [0])
-            await asyncio.sleep(0.5)  # clock: silence
-            assert client.model_version == 3
-            assert (client.n_waiting, client.receipts) == (1, {})
-        # The broker has nothing but what is old now, and the device starts again.
-        async with EdgeClient(device, store=store, experiment=Experiment(learner=power_learner(0), seed=1)) as client:
-            await client.wait_connected(PATIENCE_S)
-            await asyncio.sleep(0.5)  # clock: silence
-            assert (client.model_version, client.n_waiting) == (3, 1)
-            # A genuine federator is believed at once.
-            deployment.start_federator(4)
-            assert (await client.next_round(timeout_s=PATIENCE_S)).round == 4
-            assert not (await client.wait_settled(PATIENCE_S)).is_pending
-            assert client.receipts == {"accepted": 1}
-
-
-async def test_each_claim_has_a_later_epoch_whatever_the_database_says(deployment):
-    """Its seconds are in what it signs: two lives one after the other, the second on a database from before both."""
-    empty = await back_up(deployment.database)
-    epochs = []
-    async with Recorder(deployment.broker_url, TOPICS.round).listening() as recorder:
-        for life in range(2):
-            n_heard = len(recorder.heard.get(TOPICS.round, []))
-            deployment.start_federator(1000)
-            await until(
-                lambda n=n_heard: len(recorder.heard.get(TOPICS.round, [])) > n, f"life {life} announced nothing"
-            )
-            epochs.append(epoch_and_number(open_envelope(recorder.heard[TOPICS.round][-1]).sequence)[0])
-            deployment.federator.kill()
-            await deployment.exit_code()
-            await restore(deployment.database, empty)
-            await asyncio.sleep(1.0)  # clock: away
-    assert epochs[0] < epochs[1]
 
 
 async def test_a_restored_database_is_believed_although_a_clock_had_run_ahead(deployment, tmp_path):

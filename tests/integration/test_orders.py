@@ -87,19 +87,6 @@ async def test_an_order_is_obeyed_once_wherever_the_federator_is_killed(deployme
 
 
 @on("sqlite")
-async def test_a_deadline_for_a_round_that_is_not_open_is_refused(deployment, operator):
-    """In the federator's words, which say what is open; the round that is keeps its own."""
-    deployment.start_federator(1_000, **LONG)
-    await deployment.serves()
-    before = (await get_round(deployment.database, FEDERATION, 1)).max_time_s
-    done = await operator("rounds", "deadline", "999", "--max-time", "500")
-    assert done.returncode == 1
-    assert "unknown_round, a deadline for round 999; round 1 is collecting" in done.stderr
-    assert "obeyed" not in done.stdout
-    assert (await get_round(deployment.database, FEDERATION, 1)).max_time_s == before
-
-
-@on("sqlite")
 async def test_an_order_is_obeyed_once_wherever_its_command_is_killed(deployment, operator):
     """What was written is sent by the next command, and what was obeyed is answered from its row."""
     deployment.start_federator(1_000, **LONG)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from cli.commands import foltr
-from integration.deployment import SQLITE, on, swept
+from integration.deployment import on, swept
 from integration.whole import ANY_POLICY, N_DEVICES, click, closed, joined, learned, running
 from support.federator_by_hand import adding_learner
 from support.secure_cohorts import FEDERATION
@@ -15,7 +15,6 @@ from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.states import RoundState
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment, Privacy
-from foltr.storage.queries import list_rounds
 from foltr.storage.sums import load_answers, load_sums
 
 
@@ -71,24 +70,6 @@ async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, da
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
 
 
-@on("sqlite")
-async def test_a_federator_that_is_stopped_while_helpers_are_away_goes_on(whole, devices, database) -> None:
-    """It waits in ``checking``; the next federator asks anew, and the helpers are there by then."""
-    async with whole.federator(database, 1):
-        for client in devices:
-            click(client, 2)
-
-        async def is_checking() -> bool:
-            return [row.state for row in await list_rounds(database, FEDERATION)] == [RoundState.CHECKING]
-
-        await until(is_checking, "helpers were not asked")
-    for name in ("north", "south"):
-        whole.start_helper(name)
-    async with whole.federator(database, 1):
-        assert await closed(database, 1) is RoundState.COMPLETED
-    assert await learned(database) == pytest.approx([0, 0, 1, 0], abs=0.05)
-
-
 DIES_AT = (
     Failpoint.COLLECTING_STOPPED,
     Failpoint.SETS_DECIDED,
@@ -124,15 +105,3 @@ async def test_kill_9_of_the_federator_costs_no_round(whole, devices, database, 
     assert await asyncio.to_thread(second.wait, PATIENCE_S) == 0, (whole.folder / "federator.out").read_text()
     assert await closed(database, 1) is RoundState.COMPLETED
     assert await learned(database) == pytest.approx([0, 1, 0, 0], abs=0.05)
-
-
-@SQLITE
-async def test_a_federation_of_secure_sums_has_no_trusted_federator(whole, database, migrated_url) -> None:
-    """The stored policy refuses it, and the error says what devices would do."""
-    async with whole.federator(database, 1):
-        pass
-    refused = whole.start_federator(migrated_url, "", "--privacy", "trusted")
-    assert await asyncio.to_thread(refused.wait, PATIENCE_S) == 2
-    said = (whole.folder / "federator.out").read_text()
-    assert "is stored with method = 'fpdgd', privacy = 'secure'" in said
-    assert "devices that know the policy send nothing to a trusted federation" in said

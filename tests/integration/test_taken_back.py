@@ -1,23 +1,17 @@
 """Devices that can click tell that a model was ruined, and it is taken back: over Mosquitto, and through kills."""
 
-import asyncio
 import itertools
 from itertools import product
 
 import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, SQLITE, Deployment, died_by_sigkill, swept
-from integration.recorder import Recorder
+from integration.deployment import DIM, FEDERATION, Deployment, died_by_sigkill, swept
 from integration.users import Plot, click_best, in_each_round, in_use
 from sqlalchemy import select
-from support.prepared_processes import with_defaults
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.failpoints import Failpoint
-from foltr.core.protocol.announcements import ModelAnnouncement
-from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.fields import unpack_vector
-from foltr.core.protocol.topics import Topics
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment
 from foltr.federator.closing.collected_updates import load_recipes
@@ -100,35 +94,6 @@ async def test_a_ruined_model_is_taken_back(deployment, dies_at):
     assert all(2 * row.n_worse > row.n_updates - row.n_none - row.n_better for row in ended)
     await _check_counts(database)
     await _check_replays(database)
-
-
-@SQLITE
-async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(deployment, mosquitto_server):
-    """The model without it is what is retained in its place, and is the anchor: the receipt may be there sooner."""
-    topics = Topics(FEDERATION)
-    variables = {
-        "FOLTR_UNLEARN_EVERY_S": "0.2",
-        "FOLTR_UNLEARNING_STRATEGY": "rollback",
-        **SAMPLING,
-        **with_defaults({"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0}}),
-    }
-    deployment.start_federator(10_000, *OPTIONS, "--min-clients", "4", **variables)
-    async with devices_of(deployment, Plot(0)) as clients:
-        await until(lambda: anchor_moved(deployment.database), "the anchor does not move")
-        result = await clients[0].forget_me(timeout_s=PATIENCE_S)
-        assert result.state == "forgotten", deployment.said()
-        tainted = [row for row in await list_models(deployment.database, FEDERATION, 10_000) if row.tainted_at]
-
-        async def is_of_others() -> bool:
-            async with Recorder(mosquitto_server.url, topics.anchor).listening() as recorder:
-                await asyncio.sleep(0.5)  # clock: silence
-            if topics.anchor not in recorder.heard:
-                return False
-            told = open_envelope(recorder.first(topics.anchor)).read(ModelAnnouncement)
-            return told.version not in {row.version for row in tainted}
-
-        await until(is_of_others, "no anchor without it is announced")
-        assert tainted
 
 
 async def _is_restored(database: Database) -> bool:
