@@ -2,16 +2,12 @@
 
 import asyncio
 import base64
-import io
-import logging
 from urllib.parse import urlencode
 
-import numpy as np
 import pytest
-import structlog
 from cli.commands import foltr
-from integration.deployment import DIM, FEDERATION, client_name, on
-from integration.oracle import power_learner
+from integration.deployment import FEDERATION, on
+from integration.users import contribute_once, oracle_device
 from support.api_server import asked
 from support.message_publisher import publish_once
 from support.waiting import PATIENCE_S, until
@@ -29,8 +25,6 @@ from foltr.core.protocol.orders import SetDeadline
 from foltr.core.protocol.signed_orders import issue_order
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import get_client
 
@@ -103,18 +97,8 @@ async def test_an_order_of_a_newer_enrolment_key_is_handed_on(server, mosquitto_
     assert answer.status_code == 202
 
 
-async def test_an_order_that_nobody_answers_is_said_to_wait(server, tmp_path, monkeypatch):
-    """The broker has it, and holds it for the federator."""
-    monkeypatch.setattr("foltr.api.orders._ANSWER_S", 0.2)
-    with open_authority(tmp_path / "operator", FEDERATION) as authority:
-        order = authority.deadline(1, 500.0)
-    answer = await server.post("/api/v1/orders", server.token(Role.OPERATOR), content=order.payload)
-    assert (answer.status_code, answer.json()["reply"]) == (202, None)
-    assert "not answered yet" in answer.json()["detail"]
-
-
-async def test_another_command_of_the_operator_ends_no_order(server, mosquitto_server, tmp_path, monkeypatch):
-    """One user is one session at a broker: `foltr status --watch` begins a new one every few seconds."""
+async def test_an_order_that_nobody_answers_is_said_to_wait(server, mosquitto_server, tmp_path, monkeypatch):
+    """Whatever other command of the operator ends its session meanwhile: the broker has it for the federator."""
     monkeypatch.setattr("foltr.api.orders._ANSWER_S", 2.0)
     monkeypatch.setattr("foltr.api.orders._SEND_AGAIN_S", 0.1)
     with open_authority(tmp_path / "operator", FEDERATION) as authority:
@@ -130,103 +114,70 @@ async def test_another_command_of_the_operator_ends_no_order(server, mosquitto_s
             await other.wait_connected(PATIENCE_S)
         answer = await posting
     assert (answer.status_code, answer.json()["reply"]) == (202, None)
+    assert "not answered yet" in answer.json()["detail"]
 
 
-async def joined(deployment):
-    """Have a device join, and go away again; its credentials."""
-    access = deployment.devices[0]
-    async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=power_learner(0), seed=0)) as client:
-        await client.next_round(after=0, timeout_s=PATIENCE_S)
-
-        async def is_stored():
-            return await get_client(deployment.database, FEDERATION, access.name) is not None
-
-        await until(is_stored, "it has not joined")
-    return access
-
-
-async def test_a_participant_brings_its_devices_wish_and_is_forgotten(deployment, server):
-    """As its page does; the device's key stays where it is, and no wish of anybody else is taken."""
+def start(deployment):
+    """Start a federator whose rounds nobody fills."""
     deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
+
+
+@pytest.fixture
+async def participant(deployment, server):
+    """A device that has sent an update, and is off; its credentials, and its token."""
+    start(deployment)
     await deployment.serves()
-    access = await joined(deployment)
-    mine = server.token(Role.PARTICIPANT, access.name)
+    access = deployment.devices[0]
+    async with oracle_device(access) as client:
+        await contribute_once(client)
+    return access, server.token(Role.PARTICIPANT, access.name)
+
+
+def wish_of(access):
+    """A device's signed wish to be forgotten."""
     topic = Topics(FEDERATION).client(access.name, ClientTopic.FORGET)
-    wish = Forget(federation=FEDERATION, client_id=access.name)
-    signed = encode(wish, topic, 0, access.key)
+    return encode(Forget(federation=FEDERATION, client_id=access.name), topic, 0, access.key)
+
+
+async def test_no_wish_of_anybody_else_is_taken(deployment, server, participant):
+    """Nor one that is none, or that the device's key did not sign; and only a participant brings one."""
+    access, mine = participant
+    topic = Topics(FEDERATION).client(access.name, ClientTopic.FORGET)
     wrong = {
         "malformed": b"x",
-        "bad_signature": encode(wish, topic, 0, SigningKey.generate()),
+        "bad_signature": wish_of(access.model_copy(update={"signing_key": SigningKey.generate().to_text()})),
         "client_mismatch": encode(Forget(federation=FEDERATION, client_id="other"), topic, 0, access.key),
         "wrong_federation": encode(Forget(federation="other", client_id=access.name), topic, 0, access.key),
     }
     for code, content in wrong.items():
         answer = await server.post("/api/v1/me/forget", mine, content=content)
         assert (answer.status_code, answer.json()["code"]) == (400, code)
-    for role in (Role.VIEWER, Role.OPERATOR):
-        assert (await server.post("/api/v1/me/forget", server.token(role), content=signed)).status_code == 403
-    nobody = server.token(Role.PARTICIPANT, "nobody")
-    assert (await server.post("/api/v1/me/forget", nobody, content=signed)).status_code == 404
+    for token, status in (
+        (server.token(Role.VIEWER), 403),
+        (server.token(Role.OPERATOR), 403),
+        (server.token(Role.PARTICIPANT, "nobody"), 404),
+    ):
+        assert (await server.post("/api/v1/me/forget", token, content=wish_of(access))).status_code == status
     assert await get_client(deployment.database, FEDERATION, access.name) is not None
+
+
+async def test_a_participant_brings_its_devices_wish_and_gets_its_receipt(server, participant, tmp_path):
+    """On its page, with the token that it had; afterwards its name is in no list, nor in the file of tokens."""
+    access, mine = participant
+    viewer = server.token(Role.VIEWER)
+    assert access.name in (await server.get("/api/v1/clients", viewer)).text
     cookie = {"Cookie": f"{COOKIE}={mine}"}
     form = await server.get("/", headers=cookie)
     assert 'action="/forget"' in form.text
     bad = await server.post("/forget", content="wish=%21%21", headers=cookie)
     assert (bad.status_code, "not the line" in bad.text) == (400, True)
-    line = urlencode({"wish": base64.b64encode(signed).decode() + "\n"})
+    line = urlencode({"wish": base64.b64encode(wish_of(access)).decode() + "\n"})
     page = await server.post("/forget", content=line, headers=cookie)
     assert (page.status_code, "was forgotten on" in page.text) == (200, True)
     me = (await server.get("/api/v1/me", mine)).json()
     assert (me["client"], me["erasure"]["requested_by"]) == (None, "device")
-    again = await server.post("/api/v1/me/forget", mine, content=signed)
+    again = await server.post("/api/v1/me/forget", mine, content=wish_of(access))
     assert (again.status_code, again.json()["state"]) == (202, "forgotten")
-
-
-async def test_a_wish_that_is_not_obeyed_yet_is_said_to_wait(deployment, server, monkeypatch):
-    """The broker keeps it for a federator that is off."""
-    monkeypatch.setattr("foltr.api.erasure_requests._LOOKS", 2)
-    deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
-    await deployment.serves()
-    access = await joined(deployment)
-    deployment.federator.terminate()
-    await deployment.exit_code()
-    topic = Topics(FEDERATION).client(access.name, ClientTopic.FORGET)
-    signed = encode(Forget(federation=FEDERATION, client_id=access.name), topic, 0, access.key)
-    answer = await server.post("/api/v1/me/forget", server.token(Role.PARTICIPANT, access.name), content=signed)
-    assert (answer.status_code, answer.json()["state"]) == (202, "sent")
-    deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
-
-    async def forgotten():
-        return await get_client(deployment.database, FEDERATION, access.name) is None
-
-    await until(forgotten, "the wish is lost")
-
-
-async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_path):
-    """With the token that it had; its name is in no list, metric or line of log, nor in the file of tokens."""
-    log = io.StringIO()
-    by_default = structlog.make_filtering_bound_logger(logging.INFO)
-    structlog.configure(wrapper_class=by_default, logger_factory=structlog.PrintLoggerFactory(log))
-    quorum = ("--min-clients", "5", "--max-clients", "5")
-    deployment.start_federator(10, *quorum, max_time_s=600.0, FOLTR_LOG_LEVEL="info")
-    await deployment.serves()
-    name = client_name(0)
-    access = deployment.devices[0]
-    async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=power_learner(0), seed=0)) as client:
-        await client.next_round(after=0, timeout_s=PATIENCE_S)
-        client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
-        assert not (await client.wait_settled(PATIENCE_S)).is_pending
-    mine, viewer = server.token(Role.PARTICIPANT, name), server.token(Role.VIEWER)
-    with open_authority(tmp_path / "operator", FEDERATION) as authority:
-        order = authority.forget(name)
-    known = await server.get(f"/api/v1/clients/{name}", viewer)
-    assert known.json()["client"]["client_id"] == name
-    scraped = [(await server.get("/metrics", viewer)).text]
-    answer = await server.post("/api/v1/orders", server.token(Role.OPERATOR), content=order.payload)
-    assert answer.json()["reply"] == "obeyed"
-    assert await get_client(deployment.database, FEDERATION, name) is None
-    me = (await server.get("/api/v1/me", mine)).json()
-    assert (me["client"], me["erasure"]["requested_by"]) == (None, "operator")
 
     async def signed():
         return (await server.get("/api/v1/me/receipt", mine)).status_code == 200
@@ -234,16 +185,24 @@ async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_
     await until(signed, "no receipt")
     receipt = tmp_path / "receipt.jws"
     receipt.write_text((await server.get("/api/v1/me/receipt", mine)).text)
-    key = tmp_path / "operator" / "federator.json"
-    checked = foltr("erasure", "verify", receipt, "--key", key)
+    checked = foltr("erasure", "verify", receipt, "--key", tmp_path / "operator" / "federator.json")
     assert checked.returncode == 0, checked.stderr
     for path in ("clients", "rounds", "erasures", "audit", "orders", "jobs"):
-        assert name not in (await server.get(f"/api/v1/{path}", viewer)).text, path
-    refused = await server.get(f"/api/v1/clients/{name}", viewer)
-    assert (refused.status_code, name in refused.text) == (404, False)
-    assert name not in server.served.tokens.path.read_text()
-    scraped.append((await server.get("/metrics", viewer)).text)
-    assert "foltr_clients" in scraped[0]
-    logged = log.getvalue() + deployment.said()
-    assert ("order_forwarded" in logged, "federator_started" in logged) == (True, True)
-    assert [line for line in (*scraped, *logged.splitlines()) if name in line] == []
+        assert access.name not in (await server.get(f"/api/v1/{path}", viewer)).text, path
+    assert access.name not in server.served.tokens.path.read_text()
+
+
+async def test_a_wish_that_is_not_obeyed_yet_is_said_to_wait(deployment, server, participant, monkeypatch):
+    """The broker keeps it for a federator that is off."""
+    monkeypatch.setattr("foltr.api.erasure_requests._LOOKS", 2)
+    access, mine = participant
+    deployment.federator.terminate()
+    await deployment.exit_code()
+    answer = await server.post("/api/v1/me/forget", mine, content=wish_of(access))
+    assert (answer.status_code, answer.json()["state"]) == (202, "sent")
+    start(deployment)
+
+    async def forgotten():
+        return await get_client(deployment.database, FEDERATION, access.name) is None
+
+    await until(forgotten, "the wish is lost")

@@ -1,21 +1,20 @@
 """The broker stopped, killed, hung, cut off and slow in mid-round: the rounds go on and every sum stays exact."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
-from integration.deployment import FEDERATION, SQLITE, Deployment
+from integration.deployment import FEDERATION, SQLITE
 from integration.oracle import contribute
 from integration.tcp_proxy import TcpProxy
+from support.servers import MosquittoServer
 
 from foltr.broker.link import MqttLink
 from foltr.storage.queries import list_rounds
 
 pytestmark = [SQLITE]
 
-N_CLIENTS, N_ROUNDS = 4, 20
-# So many rounds are completed before each; a slow machine completes some more before it begins.
-OUTAGES_AT = (2, 5, 8)
+N_CLIENTS = 4
 
 
 @pytest.fixture(autouse=True)
@@ -30,101 +29,81 @@ async def proxy(mosquitto_server) -> AsyncIterator[TcpProxy]:
         yield opened
 
 
-async def run_with_outages(
-    deployment: Deployment,
-    outage: Callable[[], Awaitable[None]],
-    *,
-    federator_url: str = "",
-    device_url: str | None = None,
-    at: tuple[int, ...] = OUTAGES_AT,
-    n_rounds: int = N_ROUNDS,
-) -> None:
-    """A whole run with an outage after each of ``at`` rounds, which others follow."""
+async def stopped(server: MosquittoServer, _: TcpProxy) -> None:
+    """SIGTERM, half a second of nothing, and a broker that has kept its sessions."""
+    await asyncio.to_thread(server.stop)
+    await asyncio.sleep(0.5)  # clock: away
+    await asyncio.to_thread(server.start)
+
+
+async def killed(server: MosquittoServer, _: TcpProxy) -> None:
+    """SIGKILL: retained messages, sessions and what it held for a session are gone."""
+    await asyncio.to_thread(server.kill)
+    (server.folder / "mosquitto.db").unlink(missing_ok=True)
+    await asyncio.to_thread(server.start)
+
+
+async def hung(server: MosquittoServer, _: TcpProxy) -> None:
+    """SIGSTOP for a second: connected to all, answering none."""
+    with server.hung():
+        await asyncio.sleep(1)  # clock: away
+
+
+async def reset(_: MosquittoServer, proxy: TcpProxy) -> None:
+    """Every connection is reset at once, and new ones for a moment too."""
+    proxy.refuses = True
+    proxy.drop()
+    await asyncio.sleep(0.3)  # clock: away
+    proxy.refuses = False
+
+
+async def cut_off(_: MosquittoServer, proxy: TcpProxy) -> None:
+    """The devices have their broker, the federator has not: nothing moves for a second, then all of it does."""
+    proxy.stall()
+    await asyncio.sleep(0.5)  # clock: away
+    proxy.drop()
+    await asyncio.sleep(0.5)  # clock: away
+    proxy.resume()
+
+
+async def slow(_: MosquittoServer, proxy: TcpProxy) -> None:
+    """200 ms each way and 20 KB/s for everybody, once their connections were reset."""
+    proxy.latency_s, proxy.bytes_per_s = 0.2, 20_000
+    proxy.drop()
+
+
+NIGHTLY = pytest.mark.nightly
+
+
+# An outage comes after so many completed rounds; a slow machine completes some more before it begins.
+@pytest.mark.parametrize(
+    ("outage", "through_proxy", "at", "n_rounds"),
+    [
+        pytest.param(stopped, "", (2, 5, 8), 20, marks=NIGHTLY),
+        (killed, "", (2, 5, 8), 20),
+        (hung, "", (2, 5), 20),
+        (reset, "federator and devices", (2, 5, 8), 20),
+        pytest.param(cut_off, "federator", (2, 5, 8), 20, marks=NIGHTLY),
+        pytest.param(slow, "federator and devices", (1,), 3, marks=NIGHTLY),
+    ],
+)
+async def test_rounds_go_on_after_an_outage(mosquitto_server, deployment, proxy, outage, through_proxy, at, n_rounds):
+    """Each round has an update of every device, and every sum is exact."""
     async with asyncio.TaskGroup() as group:
-        deployment.start_federator(n_rounds, broker_url=federator_url)
+        deployment.start_federator(n_rounds, broker_url=proxy.url if "federator" in through_proxy else "")
         await deployment.serves()
-        told = [group.create_task(contribute(one, broker=device_url)) for one in deployment.devices]
+        url = proxy.url if "devices" in through_proxy else None
+        told = [group.create_task(contribute(one, broker=url)) for one in deployment.devices]
         for n_before in at:
             await deployment.rounds_reach(n_before)
-            await outage()
-            n_completed = await deployment.n_completed()
-            await deployment.rounds_reach(min(n_completed + 1, n_rounds))
+            await outage(mosquitto_server, proxy)
+            await deployment.rounds_reach(min(await deployment.n_completed() + 1, n_rounds))
         assert await deployment.exit_code() == 0, deployment.said()
     await deployment.check_told(told)
     rounds = await list_rounds(deployment.database, FEDERATION)
     assert [(row.round, row.state, row.n_updates) for row in rounds] == [
         (number, "completed", N_CLIENTS) for number in range(1, n_rounds + 1)
     ]
-
-
-@pytest.mark.nightly
-async def test_stopped_and_started(mosquitto_server, deployment):
-    """SIGTERM, half a second of nothing, and a broker that has kept its sessions."""
-
-    async def outage() -> None:
-        await asyncio.to_thread(mosquitto_server.stop)
-        await asyncio.sleep(0.5)  # clock: away
-        await asyncio.to_thread(mosquitto_server.start)
-
-    await run_with_outages(deployment, outage)
-
-
-async def test_killed_and_started(mosquitto_server, deployment):
-    """SIGKILL: retained messages, sessions and what it held for a session are gone."""
-
-    async def outage() -> None:
-        await asyncio.to_thread(mosquitto_server.kill)
-        (mosquitto_server.folder / "mosquitto.db").unlink(missing_ok=True)
-        await asyncio.to_thread(mosquitto_server.start)
-
-    await run_with_outages(deployment, outage)
-
-
-async def test_hanging(mosquitto_server, deployment):
-    """SIGSTOP for a second: connected to all, answering none."""
-
-    async def outage() -> None:
-        with mosquitto_server.hung():
-            await asyncio.sleep(1)  # clock: away
-
-    await run_with_outages(deployment, outage, at=OUTAGES_AT[:2])
-
-
-async def test_connections_reset(deployment, proxy):
-    """Every connection is reset at once, and new ones for a moment too, three times."""
-
-    async def outage() -> None:
-        proxy.refuses = True
-        proxy.drop()
-        await asyncio.sleep(0.3)  # clock: away
-        proxy.refuses = False
-
-    await run_with_outages(deployment, outage, federator_url=proxy.url, device_url=proxy.url)
-
-
-@pytest.mark.nightly
-async def test_federator_cut_off(deployment, proxy):
-    """The devices have their broker, the federator has not: nothing moves for a second, then all of it does."""
-
-    async def outage() -> None:
-        proxy.stall()
-        await asyncio.sleep(0.5)  # clock: away
-        proxy.drop()
-        await asyncio.sleep(0.5)  # clock: away
-        proxy.resume()
-
-    await run_with_outages(deployment, outage, federator_url=proxy.url)
-
-
-@pytest.mark.nightly
-async def test_slow(deployment, proxy):
-    """200 ms each way and 20 KB/s for everybody: the rounds take their time and lose nothing."""
-    proxy.latency_s, proxy.bytes_per_s = 0.2, 20_000
-
-    async def outage() -> None:
-        proxy.drop()
-
-    await run_with_outages(deployment, outage, federator_url=proxy.url, device_url=proxy.url, at=(1,), n_rounds=3)
 
 
 async def test_a_route_that_swallows_everything(deployment, proxy, monkeypatch):

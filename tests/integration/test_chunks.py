@@ -69,18 +69,13 @@ class Wire:
     """What a device publishes and is sent in chunks, and which chunks of models it is subscribed to.
 
     Args:
-        after, then: after so many chunks this is called.
-        hold: from the second chunk on each waits for it.
+        then: after two chunks this is called.
     """
 
-    def __init__(self, *, after=None, then=None, hold=None):
+    def __init__(self, then=None):
         self.chunks, self.offers = [], []
         self.models, self.fetched, self.subscribed = [], Counter(), set()
-        self._after, self._then, self._hold = after, then, hold
-
-    async def wait_to_publish(self):
-        if self._hold is not None and self.chunks:
-            await self._hold.wait()
+        self._then = then
 
     def see_published(self, topic, payload):
         if not topic.endswith(f"/{ClientTopic.CHUNKS}"):
@@ -90,7 +85,7 @@ class Wire:
             self.offers.append(envelope.read(Manifest))
             return
         self.chunks.append(envelope.read(Chunk).index)
-        if len(self.chunks) == self._after:
+        if len(self.chunks) == 2 and self._then is not None:
             self._then()
 
     def see_received(self, message):
@@ -115,7 +110,6 @@ class WatchedLink(MqttLink):
         self._wire = wire
 
     async def publish(self, topic, payload, **options):
-        await self._wire.wait_to_publish()
         await super().publish(topic, payload, **options)
         self._wire.see_published(topic, payload)
 
@@ -128,7 +122,7 @@ class WatchedLink(MqttLink):
         self._wire.subscribed.difference_update(topics)
 
 
-def device(credentials, i=0, store=":memory:", wire=None):
+def device(credentials, i=0, wire=None):
     """A device that adds ``2^i`` to the first weight, the same to the last, and one to those in between."""
 
     def learn(weights, interaction, training):  # noqa: ARG001 (the signature is the learner's)
@@ -138,12 +132,12 @@ def device(credentials, i=0, store=":memory:", wire=None):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("foltr.edge_client.runtime.MqttLink", partial(WatchedLink, wire or Wire()))
-        return EdgeClient(credentials, store=store, experiment=Experiment(learner=learn, seed=i))
+        return EdgeClient(credentials, store=":memory:", experiment=Experiment(learner=learn, seed=i))
 
 
-async def take_part(client, after=0):
+async def take_part(client):
     """One interaction in every round to the last."""
-    newest = after
+    newest = 0
     while (round_ := await client.next_round(after=newest, timeout_s=PATIENCE_S)).open:
         newest = round_.round
         client.record_clicks(client.rank(FEATURES), [0])
@@ -208,7 +202,7 @@ async def test_a_connection_cut_in_the_middle_is_taken_up_there(mosquitto_server
         mosquitto_server.stop()
         mosquitto_server.start()
 
-    wire = Wire(after=2, then=restart)
+    wire = Wire(restart)
     client = device(identity(url), wire=wire)
     async with asyncio.TaskGroup() as group:
         group.create_task(service(url, database).run())
@@ -229,7 +223,7 @@ async def test_a_federator_that_is_restarted_in_the_middle_asks_for_all(mosquitt
     """
     url = mosquitto_server.url
     first = service(url, database)
-    wire = Wire(after=2, then=first.stop)
+    wire = Wire(first.stop)
     client = device(identity(url), wire=wire)
     async with client:
         ended = asyncio.create_task(first.run())

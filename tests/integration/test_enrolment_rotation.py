@@ -3,11 +3,10 @@
 import asyncio
 import shutil
 
-import numpy as np
-from integration.deployment import DIM, FEDERATION, client_name, on
-from integration.oracle import power_learner
+from integration.deployment import FEDERATION, client_name, on
+from integration.users import contribute_once, oracle_device
 from support.message_publisher import publish_once
-from support.waiting import PATIENCE_S, until
+from support.waiting import until
 
 from foltr.core.operator.credentials import BrokerAccess, device_identity, read_credentials
 from foltr.core.operator.register import read_enrolment_key
@@ -18,8 +17,6 @@ from foltr.core.protocol.roster import FederatorKey, Revocation, Roster
 from foltr.core.protocol.signed_orders import issue_order
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import Topics
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import list_events
 
@@ -30,17 +27,6 @@ TOPICS = Topics(FEDERATION)
 # A full round has one update.
 LONG = {"max_time_s": 600.0}
 ONE = ("--min-clients", "1", "--max-clients", "1")
-
-
-def device(credentials, store):
-    return EdgeClient(credentials, store=store, experiment=Experiment(learner=power_learner(0), seed=0))
-
-
-async def contributes(client, after):
-    round_ = await client.next_round(after=after, timeout_s=PATIENCE_S)
-    client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
-    assert not (await client.wait_settled(PATIENCE_S)).is_pending
-    return round_.round
 
 
 def refuses(client):
@@ -63,24 +49,24 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
     keys = [read_enrolment_key(folder).public]
     deployment.start_federator(1_000, *ONE, **LONG)
     await deployment.serves()
-    async with device(deployment.devices[0], store) as off:
-        newest = await contributes(off, 0)
-    async with device(deployment.devices[1], tmp_path / "stays.sqlite") as stays:
-        newest = await contributes(stays, newest)
+    async with oracle_device(deployment.devices[0], store) as off:
+        newest = await contribute_once(off, 0)
+    async with oracle_device(deployment.devices[1], tmp_path / "stays.sqlite") as stays:
+        newest = await contribute_once(stays, newest)
         for _ in range(2):
             await rotate(deployment, operator)
             keys.append(read_enrolment_key(folder).public)
-            newest = await contributes(stays, newest)
+            newest = await contribute_once(stays, newest)
         enrolled = await operator("device", "enrol", "new", "--out", tmp_path / "new.json")
         assert enrolled.returncode == 0, enrolled.stderr
-        async with device(read_credentials(tmp_path / "new.json", "device"), tmp_path / "new.sqlite") as new:
-            newest = await contributes(new, newest)
-        async with device(deployment.devices[0], store) as off:
-            newest = await contributes(off, newest)
+        async with oracle_device(read_credentials(tmp_path / "new.json", "device"), tmp_path / "new.sqlite") as new:
+            newest = await contribute_once(new, newest)
+        async with oracle_device(deployment.devices[0], store) as off:
+            newest = await contribute_once(off, newest)
         # Orders and the roster of the newest key are obeyed, by who was enrolled with the first one, too.
         revoked = await operator("device", "revoke", client_name(0))
         assert revoked.returncode == 0, revoked.stderr
-        newest = await contributes(stays, newest)
+        newest = await contribute_once(stays, newest)
     assert len(set(keys)) == 3
     rows = [(row.kind, str(row.outcome)) for row in await list_orders(deployment.database, FEDERATION)]
     assert rows == [("rotate_enrolment_key", "obeyed")] * 2 + [("revoke_client", "obeyed")]
@@ -96,10 +82,10 @@ async def test_who_has_the_former_key_is_believed_by_nobody(deployment, operator
     deployment.start_federator(1_000, *ONE, **LONG)
     await deployment.serves()
     store = tmp_path / "device.sqlite"
-    async with device(deployment.devices[0], store) as client:
-        newest = await contributes(client, 0)
+    async with oracle_device(deployment.devices[0], store) as client:
+        newest = await contribute_once(client, 0)
         await rotate(deployment, operator)
-        newest = await contributes(client, newest)
+        newest = await contribute_once(client, newest)
         thief = SigningKey.generate()
         revoked = [Revocation(client_id=client_name(0), void_below=1_000)]
         roster = Roster(federation=FEDERATION, version=999, through=0, revoked=revoked, salt=bytes(32), forgotten=[])
@@ -115,9 +101,9 @@ async def test_who_has_the_former_key_is_believed_by_nobody(deployment, operator
             (TOPICS.operator, issue_order(stolen, order, 2).payload),
         ):
             await asyncio.to_thread(publish_once, access, "thief", topic, payload)
-        newest = await contributes(client, newest)
+        newest = await contribute_once(client, newest)
         forged = device_identity(stolen, federator.federator_public_key, FEDERATION, "stranger", 900, access)
-        async with device(forged, tmp_path / "forged.sqlite") as stranger:
+        async with oracle_device(forged, tmp_path / "forged.sqlite") as stranger:
             await until(lambda: refuses(stranger), "a stranger is let in")
 
     async def noted():

@@ -21,6 +21,7 @@ from foltr.storage.leases import LEASE_S, Lease, find_lease, list_standbys
 from foltr.storage.queries import list_events, list_rounds
 
 N_CLIENTS, N_ROUNDS = 3, 4
+Told = list[asyncio.Task[int]]
 # One that was fenced asks who leads, however long the answer takes.
 EXPLAINED = with_defaults({"foltr.federator.leading.keeper._EXPLAINED_WITHIN_S": PATIENCE_S})
 # The pass at which the leader dies: in mid-run, and surely reached.
@@ -56,9 +57,9 @@ async def holder_of(deployment: Deployment) -> str | None:
     return None if lease is None else lease.holder
 
 
-async def start_standby(deployment: Deployment, n_standbys: int = 1, n_rounds: int = N_ROUNDS) -> PreparedProcess:
+async def start_standby(deployment: Deployment, n_standbys: int = 1) -> PreparedProcess:
     """Start one, and return when so many wait, or when it leads as nobody else does."""
-    standby = deployment.start_federator(n_rounds, "--standby", FOLTR_LOG_LEVEL="info")
+    standby = deployment.start_federator(N_ROUNDS, "--standby", FOLTR_LOG_LEVEL="info")
 
     async def all_wait() -> bool:
         waiting = await list_standbys(deployment.database, FEDERATION)
@@ -66,6 +67,23 @@ async def start_standby(deployment: Deployment, n_standbys: int = 1, n_rounds: i
 
     await until(all_wait, f"no {n_standbys} standbys; they said {deployment.said()}")
     return standby
+
+
+async def start_both(deployment: Deployment, **variables: str) -> tuple[PreparedProcess, PreparedProcess]:
+    """Start a leader, and a standby once the leader serves."""
+    leader = deployment.start_federator(N_ROUNDS, **variables)
+    await deployment.serves()
+    return leader, await start_standby(deployment)
+
+
+def all_but_the_last(group: asyncio.TaskGroup, deployment: Deployment) -> Told:
+    return [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
+
+
+async def end(group: asyncio.TaskGroup, deployment: Deployment, told: Told, process: PreparedProcess) -> None:
+    """Let the last device come, without which no round is full; the process then ends the federation."""
+    told.append(group.create_task(contribute(deployment.devices[-1])))
+    assert await deployment.exit_code(process) == 0, deployment.said()
 
 
 async def leads(deployment: Deployment, process: PreparedProcess) -> None:
@@ -82,9 +100,7 @@ async def n_started(deployment: Deployment) -> int:
     return len(await list_events(deployment.database, FEDERATION, kind="federator_started"))
 
 
-async def check_all(
-    deployment: Deployment, told: list[asyncio.Task[int]], n_rounds: int = N_ROUNDS, n_untold: int = 0
-) -> None:
+async def check_all(deployment: Deployment, told: Told, n_untold: int = 0) -> None:
     """What the devices were told, what is stored and what the models are made of is all the same.
 
     ``n_untold``: so many answers to each device may have ended with a federation, which nobody could be asked for.
@@ -93,7 +109,7 @@ async def check_all(
     n_told = {client_name(i): task.result() for i, task in enumerate(told)}
     assert counted.keys() == n_told.keys()
     assert all(0 <= counted[name] - n <= n_untold for name, n in n_told.items()), (counted, n_told)
-    assert [row.state for row in await list_rounds(deployment.database, FEDERATION)] == ["completed"] * n_rounds
+    assert [row.state for row in await list_rounds(deployment.database, FEDERATION)] == ["completed"] * N_ROUNDS
 
 
 @pytest.mark.parametrize(
@@ -135,17 +151,14 @@ async def test_a_paused_leader_wakes(deployment, mosquitto_server):
     """The standby leads; the one that wakes ends by itself, and says nothing that a device hears."""
     everything = Recorder(mosquitto_server.url, f"foltr/v1/{FEDERATION}/#")
     async with asyncio.TaskGroup() as group, everything.listening() as recorder:
-        leader = deployment.start_federator(N_ROUNDS, **EXPLAINED)
-        await deployment.serves()
-        standby = await start_standby(deployment)
-        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
+        leader, standby = await start_both(deployment, **EXPLAINED)
+        told = all_but_the_last(group, deployment)
         await until(lambda: n_joined(recorder) == 2, "nobody joined")
         await pause(deployment, leader)
         await leads(deployment, standby)
         leader.send_signal(signal.SIGCONT)
         assert await deployment.exit_code(leader) == 1
-        told.append(group.create_task(contribute(deployment.devices[-1])))
-        assert await deployment.exit_code() == 0, deployment.said()
+        await end(group, deployment, told, standby)
     says_who_leads(deployment, leader, standby)
     await check_all(deployment, told)
     spoken = claims_spoken_under(recorder)
@@ -178,7 +191,7 @@ async def test_a_leader_that_is_paused_again_as_it_wakes(deployment, role):
         if role == "leader":
             deployment.start_worker()
         standby = deployment.start_federator(N_ROUNDS, "--standby", *shares)
-        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
+        told = all_but_the_last(group, deployment)
         await until(lambda: stands_by(deployment), "no standby waits")
         await pause(deployment, leader)
         await leads(deployment, standby)
@@ -191,8 +204,7 @@ async def test_a_leader_that_is_paused_again_as_it_wakes(deployment, role):
         leader.send_signal(signal.SIGCONT)
         assert await deployment.exit_code(leader) == 1, deployment.said()
         says_who_leads(deployment, leader, standby)
-        told.append(group.create_task(contribute(deployment.devices[-1])))
-        assert await deployment.exit_code(standby) == 0, deployment.said()
+        await end(group, deployment, told, standby)
     await check_all(deployment, told)
 
 
@@ -201,10 +213,8 @@ async def test_a_leader_that_is_paused_again_as_it_wakes(deployment, role):
 async def test_a_leader_that_wakes_while_the_database_is_away(deployment, postgres_server: PostgresServer):
     """It says that, as it is so; and who leads once the database is back."""
     async with asyncio.TaskGroup() as group:
-        leader = deployment.start_federator(N_ROUNDS, **EXPLAINED)
-        await deployment.serves()
-        standby = await start_standby(deployment)
-        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
+        leader, standby = await start_both(deployment, **EXPLAINED)
+        told = all_but_the_last(group, deployment)
         leader.send_signal(signal.SIGSTOP)
         await leads(deployment, standby)
         await deployment.database.close()
@@ -218,8 +228,7 @@ async def test_a_leader_that_wakes_while_the_database_is_away(deployment, postgr
             await asyncio.to_thread(postgres_server.start)
         await deployment.reopen_database()
         assert await deployment.exit_code(leader) == 1, deployment.said()
-        told.append(group.create_task(contribute(deployment.devices[-1])))
-        assert await deployment.exit_code(standby) == 0, deployment.said()
+        await end(group, deployment, told, standby)
     assert re.search(rf"error: .*another federator leads, \S+:{standby.pid}:", deployment.said()), deployment.said()
     await check_all(deployment, told)
 
@@ -228,10 +237,8 @@ async def test_a_leader_that_wakes_while_the_database_is_away(deployment, postgr
 async def test_a_standby_that_was_paused_goes_on_waiting(deployment):
     """Woken, it neither takes the lease from the leader nor ends; and leads when that one is gone."""
     async with asyncio.TaskGroup() as group:
-        leader = deployment.start_federator(N_ROUNDS)
-        await deployment.serves()
-        standby = await start_standby(deployment)
-        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
+        leader, standby = await start_both(deployment)
+        told = all_but_the_last(group, deployment)
         await pause(deployment, standby)
         await asyncio.sleep(LEASE_S + 0.5)
         standby.send_signal(signal.SIGCONT)
@@ -239,8 +246,7 @@ async def test_a_standby_that_was_paused_goes_on_waiting(deployment):
         assert await n_started(deployment) == 1
         leader.kill()
         await leads(deployment, standby)
-        told.append(group.create_task(contribute(deployment.devices[-1])))
-        assert await deployment.exit_code(standby) == 0, deployment.said()
+        await end(group, deployment, told, standby)
     await check_all(deployment, told)
 
 
@@ -265,9 +271,7 @@ def claims_spoken_under(recorder: Recorder) -> dict[str, list[int]]:
 async def test_a_leader_that_is_paused_within_a_transaction(deployment):
     """It holds the federation's row, which the standby needs: PostgreSQL takes it from a leader that says nothing."""
     async with asyncio.TaskGroup() as group:
-        leader = deployment.start_federator(N_ROUNDS, **EXPLAINED)
-        await deployment.serves()
-        standby = await start_standby(deployment)
+        leader, standby = await start_both(deployment, **EXPLAINED)
         async with deployment.database.transaction() as connection:
             # The leader's insert waits behind this, with the federation's row locked.
             await connection.execute(text("LOCK TABLE updates IN SHARE MODE"))
@@ -294,7 +298,7 @@ async def test_of_two_standbys_one_leads_and_a_leader_that_stops_hands_over(depl
         leader = deployment.start_federator(N_ROUNDS)
         await deployment.serves()
         standbys = [await start_standby(deployment), await start_standby(deployment, 2)]
-        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
+        told = all_but_the_last(group, deployment)
         leader.kill()
 
         async def another_leads() -> bool:
@@ -310,8 +314,7 @@ async def test_of_two_standbys_one_leads_and_a_leader_that_stops_hands_over(depl
         assert await deployment.exit_code(second) == 0
         assert await holder_of(deployment) != holder
         await leads(deployment, third)
-        told.append(group.create_task(contribute(deployment.devices[-1])))
-        assert await deployment.exit_code(third) == 0, deployment.said()
+        await end(group, deployment, told, third)
     await check_all(deployment, told)
 
 
@@ -321,15 +324,14 @@ async def test_a_start_without_standby_takes_over_at_once(deployment):
     async with asyncio.TaskGroup() as group:
         first = deployment.start_federator(N_ROUNDS, "--standby")
         await leads(deployment, first)
-        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
+        told = all_but_the_last(group, deployment)
         second = deployment.start_federator(N_ROUNDS)
         await leads(deployment, second)
         assert await deployment.exit_code(first) == 1
         unfit = deployment.start_federator(N_ROUNDS, "--standby", "--features", "5")
         assert await deployment.exit_code(unfit) == 2
         assert "n_features = 5" in deployment.said()
-        told.append(group.create_task(contribute(deployment.devices[-1])))
-        assert await deployment.exit_code(second) == 0, deployment.said()
+        await end(group, deployment, told, second)
     await check_all(deployment, told)
 
 
@@ -337,10 +339,8 @@ async def test_a_start_without_standby_takes_over_at_once(deployment):
 async def test_a_database_that_was_away_keeps_its_leader(deployment, postgres_server: PostgresServer):
     """Gone for longer than a lease lasts: nobody could renew it, so the standby lets the leader do it first."""
     async with asyncio.TaskGroup() as group:
-        leader = deployment.start_federator(N_ROUNDS)
-        await deployment.serves()
-        await start_standby(deployment)
-        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
+        leader, _ = await start_both(deployment)
+        told = all_but_the_last(group, deployment)
         try:
             await asyncio.to_thread(postgres_server.stop)
             await asyncio.sleep(LEASE_S + 0.5)
@@ -349,8 +349,7 @@ async def test_a_database_that_was_away_keeps_its_leader(deployment, postgres_se
         await deployment.reopen_database()
         await asyncio.sleep(LEASE_S + 0.5)
         assert await n_started(deployment) == 1
-        told.append(group.create_task(contribute(deployment.devices[-1])))
-        assert await deployment.exit_code(leader) == 0, deployment.said()
+        await end(group, deployment, told, leader)
     await check_all(deployment, told)
 
 

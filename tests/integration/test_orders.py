@@ -3,10 +3,9 @@
 import asyncio
 from itertools import product
 
-import numpy as np
 import pytest
-from integration.deployment import DIM, FEDERATION, client_name, died_by_sigkill, on, swept
-from integration.oracle import power_learner
+from integration.deployment import FEDERATION, client_name, died_by_sigkill, on, swept
+from integration.users import contribute_once, oracle_device
 from support.message_publisher import publish_once
 from support.prepared_processes import with_defaults
 from support.waiting import PATIENCE_S, until
@@ -17,8 +16,6 @@ from foltr.core.operator.folder import open_authority
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.topics import Topics
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import get_round, list_events
 
@@ -65,11 +62,8 @@ async def test_an_order_is_obeyed_once_wherever_the_federator_is_killed(deployme
     """Before it is stored, in between and after: the command hears of it in the end, and nothing is done twice."""
     deployment.start_federator(1_000, *UNFILLED, **LONG)
     await deployment.serves()
-    access, learner = deployment.devices[0], power_learner(0)
-    async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=learner, seed=0)) as client:
-        await client.next_round(after=0, timeout_s=PATIENCE_S)
-        client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
-        assert not (await client.wait_settled(PATIENCE_S)).is_pending
+    async with oracle_device(deployment.devices[0]) as client:
+        await contribute_once(client)
     deployment.federator.kill()
     deployment.federator.wait(PATIENCE_S)
     deployment.start_federator(1_000, *UNFILLED, failpoints=f"{place}=kill", **LONG)
@@ -133,20 +127,10 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
     stolen = read_credentials(tmp_path / "operator" / "federator.json", "federator").key
     store = tmp_path / "device.sqlite"
 
-    def device():
-        access, learner = deployment.devices[0], power_learner(0)
-        return EdgeClient(access, store=store, experiment=Experiment(learner=learner, seed=0))
-
-    async def contributes(client, after):
-        round_ = await client.next_round(after=after, timeout_s=PATIENCE_S)
-        client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
-        assert not (await client.wait_settled(PATIENCE_S)).is_pending
-        return round_.round
-
     deployment.start_federator(1_000, **LONG)
     await deployment.serves()
-    async with device() as client:
-        newest = await contributes(client, 0)
+    async with oracle_device(deployment.devices[0], store) as client:
+        newest = await contribute_once(client, 0)
     for number in (1, 2):
         rotated = await operator("federator", "rotate-key")
         assert rotated.returncode == 0, rotated.stderr
@@ -156,8 +140,8 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
         deployment.start_federator(1_000, **LONG)
         done = await operator("operator", "send")
         assert done.returncode == 0, done.stderr
-    async with device() as client:
-        newest = await contributes(client, newest)
+    async with oracle_device(deployment.devices[0], store) as client:
+        newest = await contribute_once(client, newest)
         forged = RoundAnnouncement(
             federation=FEDERATION,
             round=newest + 50,
@@ -172,7 +156,7 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
         payload = encode(forged, TOPICS.round, 2**62, stolen)
         access = BrokerAccess(broker_url=deployment.broker_url)
         await asyncio.to_thread(publish_once, access, "thief", TOPICS.round, payload)
-        assert await contributes(client, newest) == newest + 1
+        assert await contribute_once(client, newest) == newest + 1
     assert await outcomes(deployment) == [(1, "rotate_key", "obeyed"), (2, "rotate_key", "obeyed")]
     deployment.federator.kill()
     await until(lambda: not deployment.is_alive, "the federator goes on")

@@ -5,14 +5,19 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from integration.deployment import DIM
+from integration.oracle import power_learner
 from numpy.typing import NDArray
 from support.waiting import PATIENCE_S
 
 from foltr.core.errors import UnavailableError
+from foltr.core.operator.credentials import Credentials
 from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
 
 
 @asynccontextmanager
@@ -39,6 +44,19 @@ async def in_each_round(client: EdgeClient, act: Callable[[], None]) -> None:
             last = (await client.next_round(after=last, timeout_s=PATIENCE_S)).round
             act()
             await client.wait_settled(PATIENCE_S)
+
+
+def oracle_device(credentials: Credentials, store: str | Path = ":memory:") -> EdgeClient:
+    """A device that adds 1 to the first weight with every click."""
+    return EdgeClient(credentials, store=store, experiment=Experiment(learner=power_learner(0), seed=0))
+
+
+async def contribute_once(client: EdgeClient, after: int = 0) -> int:
+    """Have the user click once, in a round after this one, and wait for the answer; the round."""
+    round_ = await client.next_round(after=after, timeout_s=PATIENCE_S)
+    client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
+    assert not (await client.wait_settled(PATIENCE_S)).is_pending
+    return round_.round
 
 
 @dataclass
