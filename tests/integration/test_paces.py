@@ -12,7 +12,7 @@ from integration.deployment import on
 from integration.oracle import power_learner
 from integration.peers import DIM, FEDERATION, Operator, eventually, make_plan, served
 from support.device_options import grouped
-from support.waiting import PATIENCE_S, until, wait_until
+from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink
@@ -24,7 +24,6 @@ from foltr.core.protocol.signed_orders import issue_order
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.events import Resting
-from foltr.edge_client.search_ranker import SearchRanker
 from foltr.federator.pace import PacePolicy
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
@@ -121,6 +120,7 @@ async def test_the_pace_is_stored_and_the_next_start_keeps_it(mqtt_broker, datab
         async with device(mqtt_broker, store=store) as client:
             await rests(client)
             due_at = client.next_visit_at
+            assert "between two visits" in str(client.state)
         async with device(mqtt_broker, store=store) as client:
             await asyncio.sleep(0.5)  # clock: silence
             assert client.next_visit_at == due_at
@@ -168,35 +168,26 @@ async def test_who_is_forgotten_between_two_visits_hears_of_it_at_the_next_which
             assert (await client.forget_me(timeout_s=PATIENCE_S)).state == "forgotten"
 
 
-async def test_without_a_pace_devices_stay_connected_again(mqtt_broker, database):
-    """A federator that was started without a target has devices that come by stay, and hears that they are online."""
-    async with device(mqtt_broker) as client:
-        async with served(mqtt_broker, database, plan_of(5)):
-            await rests(client)
-        async with served(mqtt_broker, database, make_plan(RoundPolicy(1, 5, 0, 4.0), n_rounds=99)):
-
-            async def online() -> list[bool]:
-                return [row.online for row in await list_clients(database, FEDERATION)]
-
-            await eventually(online, lambda found: found == [True])
-            await asyncio.sleep(1)  # clock: silence
-            assert client.next_visit_at is None
-            assert await online() == [True]
-        async with heard_at(mqtt_broker, TOPICS.client("+", ClientTopic.STATUS)) as heard:
-            assert len(heard) == 1
-
-
-async def test_who_was_online_when_the_target_was_set_and_is_gone_is_not_online_for_ever(mosquitto_server, database):
-    """Its last will reaches a federator that does not listen for it: nobody is online from that start on."""
-    broker = mosquitto_server.url
+async def test_devices_stay_connected_while_there_is_no_pace(mosquitto_server, database):
+    """With a target nobody is said to be online from that start on, and without one devices are, again."""
+    broker, plan = mosquitto_server.url, make_plan(RoundPolicy(1, 5, 0, 4.0), n_rounds=99)
 
     async def online() -> list[bool]:
         return [row.online for row in await list_clients(database, FEDERATION)]
 
-    async with device(broker), served(broker, database, make_plan(RoundPolicy(1, 5, 0, 4.0), n_rounds=99)):
-        await eventually(online, lambda found: found == [True])
-    async with served(broker, database, plan_of(5)):
-        assert await online() == [False]
+    async with device(broker) as client:
+        async with served(broker, database, plan):
+            await eventually(online, lambda found: found == [True])
+        async with served(broker, database, plan_of(5)):
+            assert await online() == [False]
+            await rests(client)
+        async with served(broker, database, plan):
+            await eventually(online, lambda found: found == [True])
+            await asyncio.sleep(1)  # clock: silence
+            assert client.next_visit_at is None
+            assert await online() == [True]
+        async with heard_at(broker, TOPICS.client("+", ClientTopic.STATUS)) as heard:
+            assert len(heard) == 1
 
 
 async def test_a_federator_that_starts_again_expects_who_came_before(mqtt_broker, database):
@@ -210,21 +201,3 @@ async def test_a_federator_that_starts_again_expects_who_came_before(mqtt_broker
     async with served(mqtt_broker, database, plan), heard_at(mqtt_broker, TOPICS.pace) as heard:
         await until(lambda: heard.get(TOPICS.pace, before) != before, "no pace is announced")
         assert decode(heard[TOPICS.pace], Pace).period_s == 3 * 20.0 / 2
-
-
-async def test_an_application_without_a_loop_comes_by_too(mqtt_broker, database):
-    """A SearchRanker keeps the pace in its own thread; what it records meanwhile goes with the next visit."""
-    operator = Operator()
-    plan = paced(operator.plan(RoundPolicy(1, 1, 0, 4.0), n_rounds=1), 1)
-    async with served(mqtt_broker, database, plan, operator.federator_key):
-
-        def use() -> None:
-            with SearchRanker(operator.enrol("d-0", mqtt_broker), store=":memory:") as ranker:
-
-                def has_come_twice() -> bool:
-                    ranker.record_clicks(ranker.rank(ONE), [0])
-                    return ranker.n_updates_counted >= 2 and "between two visits" in str(ranker.state)
-
-                wait_until(has_come_twice, "it does not come by")
-
-        await asyncio.to_thread(use)
