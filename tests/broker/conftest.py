@@ -9,6 +9,8 @@ from support.broker_links import wait_for_the_broker
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
+from foltr.broker.address import BrokerAddress
+
 
 @pytest.fixture(autouse=True)
 def _no_broker_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,9 +48,24 @@ def tls_server(tmp_path: Path) -> Iterator[ProvisionedMosquitto]:
     server.stop()
 
 
+@pytest.fixture(params=["mosquitto_server", "iotcore_broker", "tls_server"])
+def any_broker(request: pytest.FixtureRequest) -> BrokerAddress:
+    """How to reach a real broker: Mosquitto, iotcore, and Mosquitto with TLS and passwords."""
+    server = request.getfixturevalue(request.param)
+    is_guarded = request.param == "tls_server"
+    return BrokerAddress.of(server.service("operator")) if is_guarded else BrokerAddress.parse(server.url)
+
+
 @pytest.fixture(params=["passwords", "mtls"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ProvisionedMosquitto]:
     """A real Mosquitto on what `foltr broker config` wrote, not started yet."""
     server = ProvisionedMosquitto(tmp_path, request.param)
     yield server
     server.stop()
+
+
+@pytest.fixture
+def guarded(server: ProvisionedMosquitto) -> ProvisionedMosquitto:
+    """The same, started."""
+    server.start()
+    return server

@@ -18,20 +18,13 @@ from foltr.broker.provision import reload_broker
 from foltr.broker.users import withdraw_user
 from foltr.core.protocol.topics import Topics
 
-ROOT = "foltr/v1/fed"
-# What the federator and the operator tell everybody.
+ROOT, TOPICS = "foltr/v1/fed", Topics("fed")
+# What the federator tells everybody, and what the operator does.
 PUBLIC = [
-    f"{ROOT}/model",
-    f"{ROOT}/model/chunks/3",
-    f"{ROOT}/anchor",
-    f"{ROOT}/anchor/chunks/3",
-    f"{ROOT}/evaluation",
-    f"{ROOT}/pace",
-    f"{ROOT}/round",
-    f"{ROOT}/federator-status",
-    f"{ROOT}/audit-head",
-    f"{ROOT}/unlearning/1",
+    *(TOPICS.model, TOPICS.model_chunk(3), TOPICS.anchor, TOPICS.anchor_chunk(3), TOPICS.evaluation, TOPICS.pace),
+    *(TOPICS.round, TOPICS.federator_status, TOPICS.audit_head, f"{ROOT}/unlearning/1"),
 ]
+OF_THE_OPERATOR = [TOPICS.roster, TOPICS.policy, TOPICS.schema, TOPICS.authorities, TOPICS.operator_key]
 
 
 @pytest.fixture(scope="module", params=["passwords", "mtls"])
@@ -102,40 +95,29 @@ async def is_refused(credentials, expected=""):
 # --- who gets in ----------------------------------------------------------------------------------------------
 
 
-async def test_a_stranger_is_refused(server):
-    """Without a password or a certificate, and the refusal says what is missing."""
-    nobody = changed(server.users["device-1"], username=None, password=None, certificate=None, key=None)
-    expected = "asks for a client certificate" if server.mode == "mtls" else "refuses this user"
-    await is_refused(nobody, expected)
-
-
-async def test_a_wrong_password_is_refused(server):
-    """Also one that is another user's; with certificates no password counts."""
-    if server.mode == "mtls":
-        async with session(server, changed(server.users["device-1"], password="wrong")):  # noqa: S106
-            return
-    for password in ("wrong", "", server.users["device-2"].password):
-        await is_refused(changed(server.users["device-1"], password=password), "refuses this user")
-
-
-async def test_a_certificate_of_another_authority_is_refused(server):
-    """Whatever name is in it. A broker that asks for passwords does not look at it."""
-    pair = issue_client(create_authority("another"), "device-1")
-    forged = changed(server.users["device-1"], password=None, certificate=pair.certificate_pem, key=pair.key_pem)
-    expected = "refuses our client certificate" if server.mode == "mtls" else "refuses this user"
-    await is_refused(forged, expected)
-
-
-async def test_the_certificate_of_the_broker_is_no_users(server):
-    """Whoever steals it from the broker's folder cannot come as a client."""
-    stolen = changed(
-        server.users["device-1"],
-        password=None,
-        certificate=(server.broker_dir / "server.crt").read_text(),
-        key=(server.broker_dir / "server.key").read_text(),
-    )
-    expected = "refuses our client certificate" if server.mode == "mtls" else "refuses this user"
-    await is_refused(stolen, expected)
+async def test_who_is_not_a_user_is_refused(server):
+    """And hears why: a stranger, a wrong password, certificates of another authority and of the broker itself."""
+    device = changed(server.users["device-1"], password=None)
+    pair, stolen = issue_client(create_authority("another"), "device-1"), server.broker_dir
+    stranger = changed(device, username=None, certificate=None, key=None)
+    refused = {
+        "a stranger": stranger,
+        "another authority": changed(device, certificate=pair.certificate_pem, key=pair.key_pem),
+        "the broker's own": changed(
+            device, certificate=(stolen / "server.crt").read_text(), key=(stolen / "server.key").read_text()
+        ),
+    }
+    if server.mode == "passwords":
+        passwords = ("wrong", "", server.users["device-2"].password)
+        refused |= {f"the password {each}": changed(device, password=each) for each in passwords}
+    for who, credentials in refused.items():
+        expected = "refuses our client certificate" if server.mode == "mtls" else "refuses this user"
+        if server.mode == "mtls" and who == "a stranger":
+            expected = "asks for a client certificate"
+        await is_refused(credentials, expected)
+    if server.mode == "mtls":  # no password counts
+        async with session(server, changed(device, password="wrong")):  # noqa: S106
+            pass
 
 
 async def test_nothing_is_said_in_the_clear(server):
@@ -210,13 +192,9 @@ async def test_a_device_speaks_nowhere_else(server):
         f"{ROOT}/clients/device-1/join/more",
         f"{ROOT}/clients/device-1/anything",
         f"{ROOT}/clients/device-10/join",
-        f"{ROOT}/roster",
-        f"{ROOT}/policy",
-        f"{ROOT}/schema",
-        f"{ROOT}/authorities",
-        f"{ROOT}/operator-key",
-        f"{ROOT}/kept-enrolments",
-        f"{ROOT}/operator",
+        *OF_THE_OPERATOR,
+        TOPICS.kept_enrolments,
+        TOPICS.operator,
         "foltr/v1/other/clients/device-1/join",
         "foltr/v1/other/model",
         "foltr/doctor/device-2",
@@ -261,34 +239,15 @@ async def test_a_device_hears_what_is_for_it(server):
     async with session(server, "federator") as federator, session(server, "operator") as operator:
         for topic in PUBLIC:
             await federator.publish(topic, b"x", retain=True)
-        said = [f"{ROOT}/{each}" for each in ("roster", "policy", "schema", "authorities", "operator-key")]
-        for topic in said:
+        for topic in OF_THE_OPERATOR:
             await operator.publish(topic, b"x", retain=True)
         inbox = f"{ROOT}/clients/device-1/inbox"
-        topics = Topics("fed")
-        filters = (
-            topics.model,
-            topics.model_chunk(3),
-            topics.anchor,
-            topics.anchor_chunk(3),
-            topics.evaluation,
-            topics.pace,
-            topics.round,
-            topics.roster,
-            topics.policy,
-            topics.schema,
-            topics.authorities,
-            topics.operator_key,
-            topics.federator_status,
-            topics.audit_head,
-        )
-        filters = (*filters, f"{ROOT}/unlearning/+", inbox)
-        async with session(server, "device-1", *filters) as device:
+        async with session(server, "device-1", *PUBLIC[:-1], *OF_THE_OPERATOR, f"{ROOT}/unlearning/+", inbox) as device:
             await federator.publish(inbox, b"x")
-            assert sorted(await device.topics_until(inbox)) == sorted([*PUBLIC, *said])
+            assert sorted(await device.topics_until(inbox)) == sorted([*PUBLIC, *OF_THE_OPERATOR])
         for topic in PUBLIC:
             await federator.publish(topic, b"", retain=True)
-        for topic in said:
+        for topic in OF_THE_OPERATOR:
             await operator.publish(topic, b"", retain=True)
 
 
@@ -351,13 +310,13 @@ async def test_the_federator_clears_what_a_client_left(server):
 
 async def test_the_services_keep_to_their_own(server):
     """The federator does not speak for the operator; the operator makes no models and does not speak for a device."""
-    last = f"{ROOT}/operator"
+    last = TOPICS.operator
     async with (
         session(server, "operator", f"{ROOT}/#", "foltr/doctor/@operator") as operator,
         session(server, "federator", f"{ROOT}/clients/+/updates") as federator,
     ):
-        for topic in ("roster", "policy", "schema", "authorities", "operator"):
-            await federator.publish(f"{ROOT}/{topic}", b"forged")
+        for topic in (*OF_THE_OPERATOR, TOPICS.operator):
+            await federator.publish(topic, b"forged")
         for topic in (*PUBLIC, f"{ROOT}/clients/device-1/inbox", f"{ROOT}/clients/device-1/updates"):
             await operator.publish(topic, b"forged")
         await operator.publish(last, b"x")

@@ -5,11 +5,10 @@ import math
 import tracemalloc
 
 import pytest
-from support.buffer_intakes import FULL, Clock, drain, make_intake, message, n_taken_in, offer_all, topics
+from support.buffer_intakes import Clock, drain, make_intake, message, n_taken_in, offer_all, topics
 
 from foltr.broker import buffer as intake_module
 from foltr.broker.buffer import MAX_IDLE_SENDERS, MAX_REFUSED_SENDERS, Refusal, RefusalCause, RefusedSender
-from foltr.broker.link import InboundMessage
 
 
 def test_of_slow_messages_a_few_are_taken_at_once():
@@ -109,17 +108,6 @@ async def test_waiting_ends_with_a_message(timeout_s):
     assert topics(intake.take(1)) == ["a"]
 
 
-async def test_waiting_does_not_wait_while_there_is_something():
-    """Also not after some were taken and some were left, or left as too new."""
-    clock = Clock(5.0)
-    intake = make_intake(clock)
-    offer_all(intake, "a", "b")
-    intake.take(1)
-    assert intake.take(9, before=4.0) == []
-    async with asyncio.timeout(30):
-        await intake.wait(60)
-
-
 @pytest.mark.parametrize("timeout_s", [0.02, 0.0, -5.0, -math.inf, math.nan])
 async def test_waiting_ends_with_its_deadline(timeout_s):
     """A deadline in the past is no wait at all."""
@@ -129,15 +117,25 @@ async def test_waiting_ends_with_its_deadline(timeout_s):
     assert len(intake) == 0
 
 
-async def test_an_emptied_intake_waits_again():
-    """A message that was taken does not end the next wait, and one that was refused ends none."""
-    intake = make_intake(burst=1, rate_per_s=0.001)
-    offer_all(intake, "a")
-    intake.take(1)
-    assert offer_all(intake, "a") == [False]
+async def still_waits(intake):
+    """Wait in vain for a moment."""
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):  # clock: runs out
             await intake.wait(60)
+
+
+async def test_it_waits_for_what_is_not_there_yet():
+    """Not while some are left, or left as too new; again once all are taken, and for none that was refused."""
+    clock = Clock(5.0)
+    intake = make_intake(clock, burst=1, rate_per_s=0.001)
+    offer_all(intake, "a", "b")
+    intake.take(1)
+    assert intake.take(9, before=4.0) == []
+    async with asyncio.timeout(30):
+        await intake.wait(60)
+    assert topics(intake.take(9)) == ["b"]
+    assert offer_all(intake, "a") == [False]
+    await still_waits(intake)
 
 
 async def test_it_can_be_woken_without_a_message():
@@ -147,43 +145,7 @@ async def test_it_can_be_woken_without_a_message():
     async with asyncio.timeout(30):
         await intake.wait(60)
     assert intake.take(10) == []
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):  # clock: runs out
-            await intake.wait(60)
-
-
-def test_a_topic_counts_with_its_bytes():
-    """Empty payloads under long topics fill it as well."""
-    intake = make_intake(max_bytes=100)
-    assert intake.offer(InboundMessage("a" * 101, b"", retained=False)) == FULL
-    assert intake.offer(InboundMessage("a" * 100, b"", retained=False)) is None
-
-
-def test_those_who_flood_at_once_leave_as_much_as_each_holds():
-    """Of 40 places three flooding clients get 10 each, and 10 stay free for others."""
-    intake = make_intake(max_messages=40)
-    offer_all(intake, *["a", "b", "c"] * 40)
-    assert topics(intake.take(99)) == ["a", "b", "c"] * 10
-
-
-def test_once_a_flood_has_settled_a_newcomer_always_finds_room():
-    """30 senders fill it one after the other; a while later they leave room although they never stop."""
-    intake = make_intake(max_messages=200, burst=100_000)
-
-    def flood():
-        for name in range(30):
-            while intake.offer(message(f"flood-{name}")) is None:
-                pass
-
-    flood()
-    assert intake.offer(message("newcomer")) == FULL
-    for _ in range(400):
-        intake.take(10)
-        flood()
-    for i in range(200):
-        assert intake.offer(message(f"new-{i}")) is None
-        intake.take(10)
-        flood()
+    await still_waits(intake)
 
 
 def test_of_large_messages_fewer_are_taken_at_once():

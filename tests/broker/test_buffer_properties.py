@@ -2,12 +2,11 @@
 
 import itertools
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.buffer_intakes import FULL, SENDER_FULL, Clock, make_intake, message, n_taken_in, offer_all, sender_of
+from support.buffer_intakes import FULL, SENDER_FULL, Clock, make_intake, message, n_taken_in, sender_of
 
 from foltr.broker.buffer import Arrival, BoundedIntake, IntakeLimits, Refusal, RefusalCause, RefusedSender
 
@@ -145,59 +144,6 @@ def test_nothing_is_lost_or_doubled_and_the_bounds_hold(limits, ops):
             item for item in accepted if sender_of(item) == name
         ]
     assert len(taken) == len(accepted)
-
-
-@often
-@given(ops=operations)
-def test_a_rotation_has_one_message_of_everybody(ops):
-    """However much each has sent before, as many messages as there are senders are one of each."""
-    clock = Clock()
-    intake, n_waiting = make_intake(clock), Counter()
-    for number, (kind, first, second) in enumerate(ops):
-        if kind == "offer":
-            n_waiting[first] += intake.offer(message(f"{first}/{number}", second)) is None
-        elif kind == "take":
-            taken = intake.take(first, None if second is None else clock.now - second)
-            n_waiting.subtract(arrival.sender for arrival in taken)
-        else:
-            clock.now += first
-    senders = set(+n_waiting)
-    assert sorted(arrival.sender for arrival in intake.take(len(senders))) == sorted(senders)
-
-
-@often
-@given(names=st.lists(st.sampled_from("aaaabcd"), max_size=40), sizes=st.lists(st.integers(1, 5)))
-def test_how_it_is_cut_into_takes_does_not_matter(names, sizes):
-    """Many small takes give what one large one gives, in the same order."""
-    once, piecemeal = make_intake(), make_intake()
-    for number, name in enumerate(names):
-        offer_all(once, f"{name}/{number}")
-        offer_all(piecemeal, f"{name}/{number}")
-    parts = [piecemeal.take(size) for size in [*sizes, 1_000]]
-    assert [arrival for part in parts for arrival in part] == once.take(1_000)
-
-
-@often
-@given(
-    came=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), max_size=40),
-    before=st.integers(0, 30),
-    limit=st.integers(1, 4),
-)
-def test_before_parts_the_old_from_the_new(came, before, limit):
-    """Taking until nothing comes gives all that arrived by then, and nothing else."""
-    clock = Clock()
-    intake = make_intake(clock)
-    for number, (name, pause) in enumerate(came):
-        clock.now += pause
-        intake.offer(message(f"{name}/{number}"))
-    old = []
-    while part := intake.take(limit, before):
-        assert len(part) <= limit
-        old += part
-    new = intake.take(1_000)
-    assert len(old) + len(new) == len(came)
-    assert all(arrival.at <= before for arrival in old)
-    assert all(arrival.at > before for arrival in new)
 
 
 @often

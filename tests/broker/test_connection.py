@@ -10,46 +10,24 @@ from support.broker_links import are_sent_at_once, connected, link_to
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.broker_records import SERVER_CERTIFICATE_NAME
-from foltr.broker.certificates import expiry_of
 from foltr.broker.connection import write_while_open
-from foltr.broker.probe import inspect_tls
 
 pytestmark = pytest.mark.usefixtures("connects_again_fast")
 
 
-async def test_nagle_is_off(mqtt_broker):
-    """Without TCP_NODELAY a small exchange at QoS 1 takes 40 ms, fifty times as long."""
-    async with connected(mqtt_broker) as link:
+async def test_small_packets_are_sent_at_once(any_broker):
+    """Without TCP_NODELAY a small exchange at QoS 1 takes fifty times as long; it reaches the socket below TLS."""
+    async with connected(any_broker) as link:
         assert are_sent_at_once(link.address.port) == [True]
 
 
-async def test_nagle_is_off_over_tls(tls_server):
-    """The option reaches the socket below, and a handshake shows when the broker's certificate ends."""
-    async with connected(BrokerAddress.of(tls_server.service("operator"))) as link:
-        shown = inspect_tls(link.address, context=link.tls_context)
-        assert shown.protocol == "TLSv1.3"
-        expiry = expiry_of((tls_server.broker_dir / SERVER_CERTIFICATE_NAME).read_text())
-        assert shown.not_after == expiry.timestamp()
-        assert are_sent_at_once(link.address.port) == [True]
-
-
-async def leave_at_any_moment(address):
+async def test_it_can_be_left_at_any_moment(any_broker):
+    """Before the connection and its handshake, in the middle of them, or after."""
     for n_steps in (0, 1, 3, 10, 30):
         async with asyncio.timeout(PATIENCE_S):
-            async with link_to(address, topics=["t"]):
+            async with link_to(any_broker, topics=["t"]):
                 for _ in range(n_steps):
                     await asyncio.sleep(0.001)
-
-
-async def test_it_can_be_left_at_any_moment(mqtt_broker):
-    """Before the connection, in the middle of it, or after."""
-    await leave_at_any_moment(mqtt_broker)
-
-
-async def test_it_can_be_left_at_any_moment_over_tls(tls_server):
-    """Before the handshake, in the middle of it, or after."""
-    await leave_at_any_moment(BrokerAddress.of(tls_server.service("operator")))
 
 
 async def test_leaving_in_the_middle_of_a_handshake_leaves_none_behind(tls_server, monkeypatch):

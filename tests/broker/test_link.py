@@ -23,13 +23,13 @@ pytestmark = pytest.mark.usefixtures("connects_again_fast")
 # --- with a real broker ---------------------------------------------------------------------------------------
 
 
-async def test_messages_arrive_in_order(mqtt_broker):
-    """Everything published at QoS 1 comes out, as it was and in order, also many at once."""
-    inbox = Inbox()
-    sent = [f"message {i}".encode() for i in range(300)]
-    async with connected(mqtt_broker, "a", inbox, ["t/+"]), connected(mqtt_broker, "b") as sender:
-        await asyncio.gather(*(sender.publish("t/x", payload) for payload in sent))
-        assert await inbox.payloads(300) == sent
+async def test_messages_arrive_in_order(any_broker):
+    """Everything published at QoS 1 comes out, as it was and in order, also many at once, and what OpenSSL has read."""
+    topic, inbox = "foltr/doctor/@operator", Inbox()
+    sent = [f"message {i}".encode() for i in range(300)] + [bytes(MAX_MESSAGE_BYTES), b"last"]
+    async with connected(any_broker, "a", inbox, [topic]) as link:
+        await asyncio.gather(*(link.publish(topic, payload) for payload in sent))
+        assert await inbox.payloads(len(sent)) == sent
 
 
 async def test_what_is_sent_at_most_once_arrives_in_order_while_the_connection_lasts(mqtt_broker):
@@ -212,25 +212,6 @@ async def test_an_error_at_the_start_does_not_leave_a_dead_link(mqtt_broker):
 # --- over TLS -------------------------------------------------------------------------------------------------
 
 
-async def test_messages_arrive_in_order_over_tls(tls_server):
-    """Also many at once: what OpenSSL has read already does not wait for the next packet to come."""
-    address, topic, inbox = BrokerAddress.of(tls_server.service("operator")), "foltr/doctor/@operator", Inbox()
-    sent = [f"message {i}".encode() for i in range(300)] + [bytes(MAX_MESSAGE_BYTES), b"last"]
-    async with connected(address, "a", inbox, [topic]) as link:
-        await asyncio.gather(*(link.publish(topic, payload) for payload in sent))
-        assert await inbox.payloads(len(sent)) == sent
-
-
-async def test_it_comes_back_over_tls(tls_server):
-    """After the broker was killed."""
-    async with connected(BrokerAddress.of(tls_server.service("operator"))) as link:
-        tls_server.kill()
-        with pytest.raises(UnavailableError):
-            await publish_until_it_fails(link)
-        tls_server.start()
-        await link.wait_connected(PATIENCE_S)
-
-
 async def test_a_wrong_password_is_called_one(tls_server):
     """The next step is about credentials, not about starting a broker."""
     address = replace(BrokerAddress.of(tls_server.service("operator")), password="wrong")  # noqa: S106
@@ -244,28 +225,29 @@ async def test_a_wrong_password_is_called_one(tls_server):
 # --- when the broker goes away --------------------------------------------------------------------------------
 
 
-async def publish_until_it_fails(link):
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            await link.publish("t", b"into the void")
+async def publish_until_it_fails(link, topic):
+    while True:
+        await link.publish(topic, b"into the void")
 
 
-async def test_it_comes_back_after_the_broker_was_killed(mosquitto_server):
+@pytest.mark.parametrize("guarded", [False, True], ids=["mqtt", "mqtts"])
+async def test_it_comes_back_after_the_broker_was_killed(request, guarded):
     """On the same port, without help: connected again, subscribed again, and told so."""
-    inbox, connections = Inbox(), asyncio.Queue()
+    server = request.getfixturevalue("tls_server" if guarded else "mosquitto_server")
+    address = BrokerAddress.of(server.service("operator")) if guarded else server.url
+    topic, inbox, connections = "foltr/doctor/@operator", Inbox(), asyncio.Queue()
 
     async def on_connected():
         connections.put_nowait(None)
 
-    async with connected(mosquitto_server.url, "a", inbox, ["t"], on_connected=on_connected) as link:
+    async with connected(address, "a", inbox, [topic], on_connected=on_connected) as link, asyncio.timeout(PATIENCE_S):
         await connections.get()
-        mosquitto_server.kill()
+        server.kill()
         with pytest.raises(UnavailableError):
-            await publish_until_it_fails(link)
-        mosquitto_server.start()
-        async with asyncio.timeout(PATIENCE_S):
-            await connections.get()
-        await link.publish("t", b"back")
+            await publish_until_it_fails(link, topic)
+        server.start()
+        await connections.get()
+        await link.publish(topic, b"back")
         payload = b""
         while payload != b"back":
             payload = (await inbox.next()).payload

@@ -7,17 +7,17 @@ import pwd
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.broker_links import Inbox, connected
 from support.servers import MosquittoServer
-from support.waiting import PATIENCE_S
 
-from foltr.broker.address import BrokerAddress
 from foltr.broker.broker_records import Mode
-from foltr.broker.link import InboundMessage, MqttLink
+from foltr.broker.link import MqttLink
 from foltr.broker.mosquitto import MosquittoSettings, mosquitto_config, write_config
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
@@ -168,71 +168,32 @@ def test_mosquitto_has_nothing_to_remark(server: MosquittoServer) -> None:
     assert not [line for line in remarks if "run as root" not in line]
 
 
-class Subscriber:
-    """A persistent session that counts what it is sent."""
-
-    def __init__(self, url: str) -> None:
-        self.payloads: list[bytes] = []
-        self._expected = 0
-        self._complete = asyncio.Event()
-        self._arrived = asyncio.Event()
-        self.link = MqttLink(
-            BrokerAddress.parse(url), client_id="subscriber", subscriptions=[TOPIC], on_message=self._take
-        )
-
-    def _take(self, message: InboundMessage) -> None:
-        self.payloads.append(message.payload)
-        self._arrived.set()
-        if len(self.payloads) >= self._expected:
-            self._complete.set()
-
-    async def subscribe(self) -> None:
-        """Make the session, and leave."""
-        async with self.link:
-            await self.link.wait_connected(PATIENCE_S)
-
-    async def until(self, condition: Callable[[list[bytes]], bool]) -> None:
-        """Wait until ``condition`` holds of what has arrived."""
-        while not condition(self.payloads):
-            self._arrived.clear()
-            await self._arrived.wait()
-
-    async def receive(self, n_messages: int) -> list[bytes]:
-        """Come back and stay until ``n_messages`` have arrived, or no longer than the limit."""
-        self._expected = n_messages
-        async with self.link:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._complete.wait(), PATIENCE_S)
-        return self.payloads
+def subscribed(url: str, inbox: Inbox | None = None) -> AbstractAsyncContextManager[MqttLink]:
+    """A persistent session, for the time of the block."""
+    return connected(url, "subscriber", inbox, [TOPIC], persistent=True)
 
 
 async def publish(url: str, payloads: list[bytes]) -> None:
-    link = MqttLink(
-        BrokerAddress.parse(url), client_id="publisher", subscriptions=[], on_message=lambda _: None, persistent=False
-    )
-    async with link:
-        await link.wait_connected(PATIENCE_S)
+    async with connected(url, "publisher") as link:
         for start in range(0, len(payloads), 500):
             await asyncio.gather(*(link.publish(TOPIC, payload) for payload in payloads[start : start + 500]))
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted by SIGTERM"])
 async def test_keeps_what_was_sent_while_the_subscriber_was_away(server: MosquittoServer, restart: bool) -> None:
-    """All of it, once, where the default settings would drop two thirds."""
-    await Subscriber(server.url).subscribe()
-    await publish(server.url, [b"%04d" % number + bytes(540) for number in range(N_MESSAGES)])
+    """All of it, once, where the default settings would drop two thirds; also the largest message."""
+    async with subscribed(server.url):
+        pass
+    sent = [b"%04d" % number + bytes(540) for number in range(N_MESSAGES)] + [bytes(MAX_MESSAGE_BYTES)]
+    await publish(server.url, sent)
     if restart:
         server.stop()
         server.start()
-    arrived = sorted(int(payload[:4]) for payload in await Subscriber(server.url).receive(N_MESSAGES))
-    assert len(arrived) == N_MESSAGES
-    assert arrived == list(range(N_MESSAGES))
-
-
-async def test_carries_the_largest_message(server: MosquittoServer) -> None:
-    await Subscriber(server.url).subscribe()
-    await publish(server.url, [bytes(MAX_MESSAGE_BYTES)])
-    assert await Subscriber(server.url).receive(1) == [bytes(MAX_MESSAGE_BYTES)]
+    inbox = Inbox()
+    async with subscribed(server.url, inbox) as link:
+        assert sorted(await inbox.payloads(len(sent))) == sorted(sent)
+        await link.publish(TOPIC, b"last")
+        assert await inbox.payloads(1) == [b"last"]
 
 
 async def test_a_full_queue_leaves_room_and_who_fills_the_rest_is_thrown_out(tmp_path: Path) -> None:
@@ -242,18 +203,20 @@ async def test_a_full_queue_leaves_room_and_who_fills_the_rest_is_thrown_out(tmp
     server = scaled_down(tmp_path)
     server.start()
     try:
-        await Subscriber(server.url).subscribe()
+        async with subscribed(server.url):
+            pass
         await publish(server.url, [b"%04d" % number + bytes(2000) for number in range(3000)])
         assert "Outgoing messages are being dropped" in server.log.read_text()
-        subscriber = Subscriber(server.url)
-        async with subscriber.link, asyncio.timeout(PATIENCE_S):
-            await subscriber.until(lambda payloads: len(payloads) >= 2000)
+        inbox = Inbox()
+        async with subscribed(server.url, inbox):
+            await inbox.payloads(2000)
             assert "out of memory" not in server.log.read_text()
 
             assert await retain_without_end(server.url) < 8 * 1024**2
             assert "Client rogue disconnected due to out of memory" in server.log.read_text()
             await publish(server.url, [b"last"])
-            await subscriber.until(lambda payloads: payloads[-1] == b"last")
+            while (await inbox.next()).payload != b"last":
+                pass
     finally:
         server.stop()
 
@@ -274,11 +237,7 @@ def scaled_down(folder: Path) -> MosquittoServer:
 async def retain_without_end(url: str) -> int:
     """Retain messages on ever more topics until the broker has had enough; returns the bytes that it took."""
     n_bytes = 0
-    link = MqttLink(
-        BrokerAddress.parse(url), client_id="rogue", subscriptions=[], on_message=lambda _: None, persistent=False
-    )
-    async with link:
-        await link.wait_connected(PATIENCE_S)
+    async with connected(url, "rogue") as link:
         with contextlib.suppress(UnavailableError):
             for number in range(1000):
                 await link.publish(f"rubbish/{number}", bytes(100_000), retain=True)
@@ -289,7 +248,8 @@ async def retain_without_end(url: str) -> int:
 async def test_the_log_names_nobody_who_connects(server: MosquittoServer) -> None:
     """It outlives a client that is forgotten."""
     await publish(server.url, [b"first"])
-    await Subscriber(server.url).subscribe()
+    async with subscribed(server.url):
+        pass
     server.stop()
     assert "connected" not in server.log.read_text()
     assert "subscriber" not in server.log.read_text()

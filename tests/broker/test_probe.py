@@ -5,12 +5,12 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import issuing_authority
-from foltr.broker.certificates import create_authority, issue_server
+from foltr.broker.broker_records import SERVER_CERTIFICATE_NAME
+from foltr.broker.certificates import create_authority, expiry_of, issue_server
 from foltr.broker.link import MqttLink
 from foltr.broker.probe import LoginRefusedError, TakenOverError, inspect_tls, look_at_certificate
 from foltr.broker.probe import Probe as ImpatientProbe
@@ -21,14 +21,6 @@ from foltr.core.protocol.verdicts import Reason
 TOPICS = Topics("fed")
 NOBODY = TOPICS.client("nobody", ClientTopic.STATUS)
 Probe = partial(ImpatientProbe, timeout_s=PATIENCE_S)
-
-
-@pytest.fixture(params=["passwords", "mtls"])
-def guarded(request, tmp_path):
-    server = ProvisionedMosquitto(tmp_path, request.param)
-    server.start()
-    yield server
-    server.stop()
 
 
 def test_the_broker_says_what_it_refuses(guarded):
@@ -48,8 +40,9 @@ def test_the_certificate_is_named(guarded):
     (device,) = guarded.enrol("device-7")
     shown = inspect_tls(BrokerAddress.of(device))
     assert (shown.subject, shown.issuer) == ("foltr broker", "foltr fed")
-    assert shown.protocol.startswith("TLSv1.")
-    assert shown.not_after > 1.8e9
+    assert shown.protocol == "TLSv1.3"
+    certificate = (guarded.broker_dir / SERVER_CERTIFICATE_NAME).read_text()
+    assert shown.not_after == expiry_of(certificate).timestamp()
 
 
 def test_a_certificate_that_new_connections_refuse(guarded):

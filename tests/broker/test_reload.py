@@ -23,29 +23,20 @@ from foltr.broker.provision import reload_broker
 from foltr.broker.users import readmit_user
 
 
-@pytest.fixture(params=["passwords", "mtls"])
-def server(request, tmp_path):
-    """A real Mosquitto on what was written."""
-    server = ProvisionedMosquitto(tmp_path, request.param)
-    server.start()
-    yield server
-    server.stop()
-
-
-def test_the_broker_has_no_complaints(server):
+def test_the_broker_has_no_complaints(guarded):
     """But for the patterns of every user, which the access list explains, and for who only asked if it listens."""
-    server.stop()
-    complaints = [line for line in server.log.read_text().splitlines() if "Error" in line or "Warning" in line]
+    guarded.stop()
+    complaints = [line for line in guarded.log.read_text().splitlines() if "Error" in line or "Warning" in line]
     expected = ("should not be run as root", "does not contain '%c' or '%u'", "unexpected eof while reading")
     assert [line for line in complaints if not any(text in line for text in expected)] == []
 
 
-def test_another_brokers_process_is_left_alone(server, tmp_path):
+def test_another_brokers_process_is_left_alone(guarded, tmp_path):
     """A Mosquitto with another configuration: the signal might end what does not handle it."""
     (tmp_path / "two").mkdir()
     other = ProvisionedMosquitto(tmp_path / "two", "passwords")
-    shutil.copy(server.broker_dir / "data" / "mosquitto.pid", other.broker_dir / "data" / "mosquitto.pid")
-    assert reload_broker(server.operator_dir)
+    shutil.copy(guarded.broker_dir / "data" / "mosquitto.pid", other.broker_dir / "data" / "mosquitto.pid")
+    assert reload_broker(guarded.operator_dir)
     assert not reload_broker(other.operator_dir)
 
 
@@ -72,16 +63,16 @@ def test_a_broker_that_is_starting_is_not_killed_by_the_signal(tmp_path):
             process.kill()
 
 
-async def test_a_running_broker_takes_the_renewed_certificate(server):
+async def test_a_running_broker_takes_the_renewed_certificate(guarded):
     """After a reload it is reached under its new name; nobody is thrown out."""
-    (device,) = server.enrol("device-1")
+    (device,) = guarded.enrol("device-1")
     link = MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print)
     async with link:
         await link.wait_connected(PATIENCE_S)
-        server.provision("127.0.0.2", "127.0.0.1", "localhost")
-        assert reload_broker(server.operator_dir)
+        guarded.provision("127.0.0.2", "127.0.0.1", "localhost")
+        assert reload_broker(guarded.operator_dir)
         await link.publish("foltr/v1/fed/clients/device-1/join", b"x")
-        await until_renewed(server.port, device.ca)
+        await until_renewed(guarded.port, device.ca)
         assert link.connected
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.broker_links import link_to
-from support.servers import MosquittoServer, NatsCluster, ProvisionedMosquitto
+from support.servers import MosquittoServer, NatsCluster
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker import shared_subscriptions
@@ -104,14 +104,6 @@ def test_bridged_brokers_share_out_each_by_itself(mosquitto_server, tmp_path, mo
 def test_two_brokers_are_not_one(mosquitto_server, iotcore_broker):
     """A message to one does not reach the other."""
     assert tried(mosquitto_server.url, iotcore_broker.url).sharing is SharedSubscriptionResult.UNHEARD
-
-
-@pytest.fixture(params=["passwords", "mtls"])
-def guarded(request, tmp_path):
-    server = ProvisionedMosquitto(tmp_path, request.param)
-    server.start()
-    yield server
-    server.stop()
 
 
 def test_workers_may_do_what_they_need(guarded):
