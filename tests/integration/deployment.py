@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -43,6 +43,21 @@ def enrol(folder: Path, broker_url: str, n_clients: int, privacy: Privacy = Priv
     access = BrokerAccess(broker_url=broker_url)
     with create_authority(folder, FEDERATION, federator=access, operator=access, privacy=privacy) as authority:
         return authority.enrol_all({client_name(i): access for i in range(n_clients)})
+
+
+def logged_process(
+    words: Sequence[str],
+    log: Path,
+    cwd: Path | None = None,
+    *,
+    failpoints: str = "",
+    program: Path | None = None,
+    **variables: str,
+) -> PreparedProcess:
+    """Start ``foltr``, or another program, which adds all that it says to a file."""
+    variables = {VARIABLE: failpoints, **variables}
+    with log.open("ab") as output:
+        return PreparedProcess(words, environment(**variables), cwd, output=output.fileno(), program=program)
 
 
 class Deployment:
@@ -110,10 +125,7 @@ class Deployment:
             *("--broker", broker_url or self.broker_url),
             *options,
         ]
-        variables = {"FOLTR_LOG_LEVEL": "warning", VARIABLE: failpoints, **variables}
-        with self._log.open("ab") as log:
-            self.federator = PreparedProcess(command, environment(**variables), output=log.fileno(), program=program)
-        self._processes.append(self.federator)
+        self.federator = self._start(command, failpoints=failpoints, program=program, **variables)
         return self.federator
 
     def start_worker(self, *, failpoints: str = "", **variables: str) -> PreparedProcess:
@@ -122,12 +134,12 @@ class Deployment:
             *("federator", "run", "--role", "ingest", "--credentials", str(self._credentials)),
             *("--db", self.database_url, "--keys", self._keys, "--broker", self.broker_url),
         ]
-        variables = {"FOLTR_LOG_LEVEL": "warning", VARIABLE: failpoints, **variables}
-        with self._log.open("ab") as log:
-            worker = PreparedProcess(command, environment(**variables), output=log.fileno())
-        self.workers.append(worker)
-        self._processes.append(worker)
-        return worker
+        self.workers.append(self._start(command, failpoints=failpoints, **variables))
+        return self.workers[-1]
+
+    def _start(self, command: Sequence[str], **options: Any) -> PreparedProcess:
+        self._processes.append(logged_process(command, self._log, **{"FOLTR_LOG_LEVEL": "warning", **options}))
+        return self._processes[-1]
 
     def service(
         self, n_rounds: int, database: Database, *, patience_s: float = PATIENCE_S, standby: bool = False

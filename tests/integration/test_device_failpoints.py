@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import pytest
-from cli.commands import environment
 from integration.clicker import clicks_in
-from integration.deployment import FEDERATION, Deployment, swept
-from support.prepared_processes import PreparedProcess
+from integration.deployment import FEDERATION, Deployment, logged_process, swept
 from support.waiting import until
 
-from foltr.core.failpoints import VARIABLE, Failpoint
+from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.fields import unpack_vector
 from foltr.storage.models import list_models
 from foltr.storage.queries import list_rounds
@@ -50,8 +48,7 @@ async def live(deployment: Deployment, folder: Path, failpoints: str = "") -> in
     credentials.write_text(deployment.devices[0].model_dump_json())
     credentials.chmod(0o600)
     words = [str(credentials), str(folder / "device.sqlite"), str(folder / "clicks.log"), str(N_CLICKS)]
-    with (folder / "device.out").open("ab") as out:
-        process = PreparedProcess(words, environment(**{VARIABLE: failpoints}), output=out.fileno(), program=CLICKER)
+    process = logged_process(words, folder / "device.out", failpoints=failpoints, program=CLICKER)
     try:
         await until(lambda: process.poll() is not None, "the device goes on")
     finally:

@@ -146,7 +146,9 @@ async def test_a_device_is_forgotten_once_whatever_step_its_federator_dies_at(de
         result = await asking
         assert result.state == "forgotten"
         receipt = checked(deployment, result.receipt)
-        assert (receipt.strategy, receipt.requested_by, receipt.key_destroyed) == ("fed_eraser", "device", True)
+        assert (receipt.strategy, receipt.requested_by) == ("fed_eraser", "device")
+        # One that died in between has destroyed it, and the next one finds none.
+        assert receipt.key_destroyed is (failpoint is not Failpoint.KEY_DESTROYED)
         assert receipt.n_updates >= 1
         assert receipt.rounds_replayed >= 2
         await check_forgotten(deployment, NAME)

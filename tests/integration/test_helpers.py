@@ -9,17 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cli.commands import environment, foltr
+from cli.commands import foltr
 from integration.deployment import swept
+from integration.whole import make_helper_keys, start_helper
 from support.broker_links import Inbox, connected
-from support.prepared_processes import PreparedProcess
 from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
 from support.waiting import PATIENCE_S
 
 from foltr.core.errors import UnavailableError
-from foltr.core.failpoints import VARIABLE, Failpoint
-from foltr.core.operator.credentials import write_credentials
-from foltr.core.operator.helper_keys import read_helper_keys
+from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.helper_messages import (
     CheckAnswer,
@@ -52,11 +50,7 @@ class HelperProcess:
         """Make the federation whose policy names this helper and another one, which is not run."""
         self.federation = SecureFederation(2, dim=policy.pop("dim", 3))
         pair = HelperPair("north")
-        path = self.folder / "north.json"
-        write_credentials(path, self.federation.credentials(pair, self.url))
-        done = foltr("helper", "keys", "--credentials", path, "--out", self.folder / "north.keys", cwd=self.folder)
-        assert done.returncode == 0, done.stderr
-        keys = read_helper_keys(self.folder / "north.keys")
+        keys = make_helper_keys(self.folder, self.federation, pair, self.url)
         with contextlib.closing(sqlite3.connect(self.store)) as db:
             made = db.execute("SELECT public, private FROM sealing_keys ORDER BY id").fetchall()
         self.epoch_keys = made[1:]
@@ -69,23 +63,12 @@ class HelperProcess:
         self.federation.policy = self.federation.issue(**policy)
 
     def start(self, failpoints=""):
-        words = ["helper", "run", "--credentials", "north.json"]
-        with (self.folder / "north.out").open("ab") as output:
-            self.process = PreparedProcess(
-                words,
-                environment(**{VARIABLE: failpoints}),
-                self.folder,
-                output=output.fileno(),
-                errors=output.fileno(),
-            )
+        self.process = start_helper(self.folder, "north", failpoints)
 
     def restart_if_dead(self):
-        """Whether it had died."""
-        if self.process.poll() is None:
-            return False
-        self.codes.append(self.process.wait())
-        self.start()
-        return True
+        if self.process.poll() is not None:
+            self.codes.append(self.process.wait())
+            self.start()
 
     def close(self):
         if self.process is not None:
@@ -295,8 +278,8 @@ async def test_a_helper_whose_store_was_put_back_ends_with_what_to_do_next(askin
     assert "foltr helper enrol north --replace" in log
 
 
-async def test_a_broker_that_comes_back_finds_the_helper(asking, mosquitto_server):
-    """What was asked meanwhile is asked again; what it had checked it still knows."""
+async def test_a_helper_outlives_its_broker_and_ends_in_order(asking, mosquitto_server):
+    """What it had checked it still knows; another process on its store is refused; SIGTERM ends it with code 0."""
     federator, federation = await asking()
     sent = contributions(federation)
     await check_all(federator, federation, sent)
@@ -305,12 +288,6 @@ async def test_a_broker_that_comes_back_finds_the_helper(asking, mosquitto_serve
     await federator.link.wait_connected(PATIENCE_S)
     (part,) = await federator.ask(federation.open(sent))
     assert part.dim == 3
-
-
-async def test_a_stopped_helper_ends_in_order(asking):
-    """By SIGTERM, with exit code 0; another process on its store is refused while it runs."""
-    federator, federation = await asking()
-    await check_all(federator, federation, contributions(federation))
     second = foltr("helper", "run", "--credentials", "north.json", cwd=asking.helper.folder)
     assert second.returncode == 1
     assert "has it open" in second.stderr

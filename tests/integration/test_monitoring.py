@@ -9,12 +9,12 @@ import math
 import re
 
 import pytest
-from cli.commands import PROJECT, environment, foltr
+from cli.commands import PROJECT, foltr
+from integration.deployment import logged_process
 from integration.prometheus import Prometheus, prometheus
 from integration.scraped import complaints, samples, scrape, shown_at
 from integration.whole import Whole, click, joined, running
 from support.databases import migrated_sqlite
-from support.prepared_processes import PreparedProcess
 from support.secure_cohorts import FEDERATION
 from support.waiting import PATIENCE_S, until
 
@@ -68,10 +68,7 @@ def start_api(whole: Whole, database_url: str) -> None:
     token = foltr("api", "token", "new", "viewer", "--federation", FEDERATION, cwd=whole.folder)
     (whole.folder / "token").write_text(token.stdout.strip())
     words = ["api", "run", "--port", "0", "--db", database_url, "--federation", FEDERATION]
-    with (whole.folder / "api.out").open("ab") as output:
-        whole.processes["api"] = PreparedProcess(
-            words, environment(), whole.folder, output=output.fileno(), errors=output.fileno()
-        )
+    whole.processes["api"] = logged_process(words, whole.folder / "api.out", whole.folder)
 
 
 async def api_url(whole: Whole) -> str:

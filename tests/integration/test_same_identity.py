@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.commands import environment
-from support.prepared_processes import PreparedProcess, with_defaults
+from integration.deployment import logged_process
+from support.prepared_processes import with_defaults
 from support.servers import MosquittoServer, ProvisionedMosquitto
 from support.waiting import wait_until
 
@@ -50,13 +50,11 @@ def twins(server: MosquittoServer, folder: Path) -> Iterator[list[Path]]:
     operator, federator = SigningKey.generate(), SigningKey.generate()
     credentials = device_identity(operator, federator.public, "fed", NAME, 1, access_to(server))
     write_secret(folder / "device-7.json", credentials.model_dump_json())
-    variables = environment(**with_defaults(BACKOFF))
     said, processes = [folder / f"{i}.log" for i in range(2)], []
     try:
         for i, path in enumerate(said):
             words = [str(folder / "device-7.json"), str(folder / f"{i}.sqlite")]
-            with path.open("ab") as log:
-                processes.append(PreparedProcess(words, variables, output=log.fileno(), program=PROGRAM))
+            processes.append(logged_process(words, path, program=PROGRAM, **with_defaults(BACKOFF)))
         yield said
         assert [process.poll() for process in processes] == [None, None], [path.read_text() for path in said]
     finally:

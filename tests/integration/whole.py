@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import numpy as np
-from cli.commands import environment, foltr
+from cli.commands import foltr
+from integration.deployment import logged_process
 from support.broker_links import Inbox, connected
 from support.federator_by_hand import adding_learner
 from support.prepared_processes import PreparedProcess, with_defaults
@@ -15,7 +16,6 @@ from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
-from foltr.core.failpoints import VARIABLE
 from foltr.core.methods.initial_models import InitialModel
 from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity, write_credentials
 from foltr.core.operator.helper_keys import read_helper_keys
@@ -50,6 +50,20 @@ SCHEMA = FeatureSchema(
 FIRST = [3.0, 0.0, 0.0, -2.0]
 
 
+def make_helper_keys(folder, federation: SecureFederation, pair: HelperPair, url: str):
+    """Enrol a helper and have it make its keys; those that a policy names."""
+    path, out = folder / f"{pair.name}.json", folder / f"{pair.name}.keys"
+    write_credentials(path, federation.credentials(pair, url))
+    done = foltr("helper", "keys", "--credentials", path, "--out", out, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return read_helper_keys(out)
+
+
+def start_helper(folder, name: str, failpoints: str = "", **variables: str) -> PreparedProcess:
+    words = ["helper", "run", "--credentials", f"{name}.json"]
+    return logged_process(words, folder / f"{name}.out", folder, failpoints=failpoints, **variables)
+
+
 class Whole:
     """The federation, with its helpers' processes.
 
@@ -63,27 +77,12 @@ class Whole:
         self.url = url
         self.federation = SecureFederation(2, dim=DIM, proofs=proofs)
         self.processes: dict[str, PreparedProcess] = {}
-        keys = [self._keys_of(pair) for pair in self.federation.helpers]
+        keys = [make_helper_keys(folder, self.federation, pair, url) for pair in self.federation.helpers]
         settings = {"helpers": keys, "n_min": 3, "n_max": 100, "n_interactions": 1, **QUIET}
         self.policy = self.federation.issue(**settings | policy)
 
-    def _keys_of(self, pair: HelperPair):
-        path, out = self.folder / f"{pair.name}.json", self.folder / f"{pair.name}.keys"
-        write_credentials(path, self.federation.credentials(pair, self.url))
-        done = foltr("helper", "keys", "--credentials", path, "--out", out, cwd=self.folder)
-        assert done.returncode == 0, done.stderr
-        return read_helper_keys(out)
-
     def start_helper(self, name: str, failpoints: str = "", **variables: str) -> PreparedProcess:
-        with (self.folder / f"{name}.out").open("ab") as output:
-            words = ["helper", "run", "--credentials", f"{name}.json"]
-            self.processes[name] = PreparedProcess(
-                words,
-                environment(**{VARIABLE: failpoints}, **variables),
-                self.folder,
-                output=output.fileno(),
-                errors=output.fileno(),
-            )
+        self.processes[name] = start_helper(self.folder, name, failpoints, **variables)
         return self.processes[name]
 
     def close(self) -> None:
@@ -155,14 +154,8 @@ class Whole:
         ]
         changed = {"foltr.federator.secure_terms.SecureSettings": {"clip_norm": 2.56}, **(defaults or {})}
         variables |= {"FOLTR_INITIAL_MODEL": "first.json", **with_defaults(changed)}
-        with (self.folder / "federator.out").open("ab") as output:
-            self.processes["federator"] = PreparedProcess(
-                command,
-                environment(**{VARIABLE: failpoints}, **variables),
-                self.folder,
-                output=output.fileno(),
-                errors=output.fileno(),
-            )
+        log = self.folder / "federator.out"
+        self.processes["federator"] = logged_process(command, log, self.folder, failpoints=failpoints, **variables)
         return self.processes["federator"]
 
     async def publish_policy(self, link) -> None:
