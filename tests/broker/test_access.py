@@ -9,7 +9,7 @@ from support.broker_links import Inbox
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until
 
-from foltr.broker.access import DEVICE_WRITES, access_list
+from foltr.broker.access import DEVICE_WRITES
 from foltr.broker.address import BrokerAddress
 from foltr.broker.certificates import create_authority, issue_client
 from foltr.broker.link import LastWill, MqttLink
@@ -262,14 +262,6 @@ async def test_the_operator_brings_a_devices_wish_to_be_forgotten_and_nothing_el
         for topic in (*others, wish):
             await operator.publish(topic, b"x")
         assert await federator.topics_until(wish) == []
-
-
-def test_no_device_reads_what_it_may_write():
-    """It would send to itself, take nothing, and the broker would queue up to `max_queued_bytes` for each that does."""
-    patterns = [line.split()[1:] for line in access_list("fed").splitlines() if line.startswith("pattern")]
-    assert {access for access, _ in patterns} == {"read", "write"}
-    written = {topic for access, topic in patterns if access == "write"}
-    assert not written & {topic for access, topic in patterns if access == "read"}
 
 
 # --- what the services may do ---------------------------------------------------------------------------------

@@ -51,14 +51,10 @@ def test_nothing_is_left_where_it_cannot_be_written(tmp_path):
 
 @only_root
 def test_a_file_is_given_to_its_reader(tmp_path):
-    """By root, who is the only one who can."""
+    """By root, who is the only one who can; to nobody where the user is of another machine, or an image."""
     replace_file(tmp_path / "key", "secret", owner=Owner(65534, 65534))
     assert owner_of(tmp_path / "key") == Owner(65534, 65534)
     assert owner_named("root") == Owner(0, 0)
-
-
-def test_who_is_not_here_gets_nothing(tmp_path):
-    """The file is for another machine, or an image; there is nobody to give it to."""
     assert owner_named("nobody-of-this-name") is None
     assert owner_of(tmp_path / "none") is None
 

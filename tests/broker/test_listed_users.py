@@ -129,17 +129,18 @@ def test_a_withdrawal_that_was_interrupted_is_done_again(folders):
     assert folders.contents() == before
 
 
-def test_the_list_names_every_topic_of_a_client():
-    """A topic that is added to the protocol and forgotten here would be refused without a word."""
+def test_patterns_are_of_a_users_own_topics():
+    """All that a client writes, or it would be refused without a word; nothing of others; and no device reads that.
+
+    It would send to itself, take nothing, and the broker would queue up to `max_queued_bytes` for each that does.
+    """
+    lines = access_list("fed").splitlines()
     topics = set(ClientTopic) - {ClientTopic.INBOX}
-    assert {f"pattern write foltr/v1/fed/clients/%u/{topic}" for topic in topics} <= set(
-        access_list("fed").splitlines()
-    )
-
-
-def test_no_pattern_reaches_another_users_topics():
-    """A pattern holds for every user: it grants writing below the user's own name only."""
-    patterns = [line.split()[1:] for line in access_list("fed").splitlines() if line.startswith("pattern")]
+    assert {f"pattern write foltr/v1/fed/clients/%u/{topic}" for topic in topics} <= set(lines)
+    patterns = [line.split()[1:] for line in lines if line.startswith("pattern")]
+    assert {access for access, _ in patterns} == {"read", "write"}
+    written = {topic for access, topic in patterns if access == "write"}
+    assert not written & {topic for access, topic in patterns if access == "read"}
     assert all("%u" in topic.split("/") for access, topic in patterns if access != "read")
     assert all("+" not in topic.partition("%u")[0] for access, topic in patterns if "clients" in topic)
 

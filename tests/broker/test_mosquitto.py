@@ -42,12 +42,16 @@ def as_me(folder: Path) -> MosquittoSettings:
 
 
 def test_replaces_the_defaults_that_lose_data() -> None:
+    """And limits connections when asked for: an option of the listener, so it stands below one."""
     assert {
         "max_queued_messages 100000",
         "persistence true",
         "persistence_location /var/lib/foltr-broker/",
         "set_tcp_nodelay true",
     } <= set(options(mosquitto_config(SETTINGS)))
+    assert "max_connections" not in mosquitto_config(SETTINGS)
+    lines = options(mosquitto_config(replace(SETTINGS, max_connections=500)))
+    assert lines[:2] == ["listener 1883 127.0.0.1", "max_connections 500"]
 
 
 def test_an_anonymous_listener_on_a_network_is_refused_unless_asked_for() -> None:
@@ -102,13 +106,6 @@ def test_each_way_in_has_its_options(mode: Mode | None, there: set[str]) -> None
     given = set(options(mosquitto_config(replace(SETTINGS, mode=mode))))
     assert given & (TLS | IDENTITY | PASSWORDS) == there
     assert ("use_username_as_clientid true" in given) == (mode is not None)
-
-
-def test_connections_are_limited_when_asked_for() -> None:
-    """It is an option of the listener, so it stands below one."""
-    assert "max_connections" not in mosquitto_config(SETTINGS)
-    lines = options(mosquitto_config(replace(SETTINGS, max_connections=500)))
-    assert lines[:2] == ["listener 1883 127.0.0.1", "max_connections 500"]
 
 
 def test_replaces_a_different_file_only_when_forced(tmp_path: Path) -> None:

@@ -42,8 +42,9 @@ def test_everything_is_there(folders):
 
 def test_a_broker_that_keeps_its_sessions_elsewhere_is_found_there(folders, tmp_path):
     """Its pid is beside them: a record that did not say where would have nobody told."""
-    record = folders.provision(data_dir=tmp_path / "elsewhere")
+    record = folders.provision(data_dir=tmp_path / "elsewhere", hosts=["::1", "localhost"])
     assert record.data_dir == str(tmp_path / "elsewhere")
+    assert record.broker_url == "mqtts://[::1]:8883"  # the first host's
     assert read_record(folders.operator) == record
     assert f"pid_file {tmp_path / 'elsewhere' / 'mosquitto.pid'}" in (folders.broker / "mosquitto.conf").read_text()
 
@@ -57,11 +58,7 @@ def test_secrets_are_for_one_pair_of_eyes(folders):
         *(folders.operator / name for name in ("ca.key", "broker.json", "federator.broker.json")),
     ):
         assert path.stat().st_mode & 0o777 == 0o600, path
-
-
-def test_the_authoritys_key_is_not_at_the_broker(folders):
-    """Who breaks into the broker can make no users."""
-    folders.provision()
+    # Who breaks into the broker can make no users.
     key = (folders.operator / "ca.key").read_text()
     assert all(key.encode() not in path.read_bytes() for path in folders.broker.rglob("*") if path.is_file())
 
@@ -77,19 +74,19 @@ def test_the_services_have_credentials(folders):
     assert federator.password not in repr(federator)
 
 
-def test_with_client_certificates_there_are_no_passwords(folders):
-    """A file of them would only be one more thing to lose."""
+def test_a_broker_asks_for_certificates_or_for_passwords(folders):
+    """When forced the one becomes the other; the authority stays, and services get what the broker now asks for."""
     assert folders.provision(Mode.MTLS).mode is Mode.MTLS
     assert not (folders.broker / "passwords").exists()
-    federator = read_access(folders.operator / "federator.broker.json")
-    assert federator.password is None
+    ca, access = (folders.operator / "ca.crt").read_text(), folders.operator / "federator.broker.json"
+    federator = read_access(access)
+    assert (federator.password, federator.ca) == (None, ca)
     assert federator.certificate is not None
     assert "PRIVATE" not in repr(federator)
-
-
-def test_the_first_host_is_in_the_address(folders):
-    """Also one that needs brackets."""
-    assert folders.provision(hosts=["::1", "localhost"]).broker_url == "mqtts://[::1]:8883"
+    folders.provision(force=True)
+    federator = read_access(access)
+    assert (federator.certificate, federator.ca) == (None, ca)
+    assert accepts(folders.broker / "passwords", "@federator", federator.password)
 
 
 @pytest.mark.parametrize("access", ["passwords", "mtls"])
@@ -159,7 +156,7 @@ def test_an_authority_is_never_replaced(folders, lost):
 
 
 def test_an_operators_folder_is_one_federations_and_one_brokers(folders):
-    """Also with --force: taking it over would lock out every user of the other one."""
+    """With --force, too: taking it over would lock out every user of the other one."""
     folders.provision()
     before = folders.contents()
     with pytest.raises(SettingsError, match="belongs to the federation"):
@@ -181,17 +178,6 @@ def test_another_broker_in_its_place_must_be_asked_for(folders, change):
         folders.provision(**change)
     assert folders.contents() == before
     folders.provision(**change, force=True)
-
-
-def test_passwords_can_become_certificates(folders):
-    """When forced; the authority stays, the services get what the broker now asks for."""
-    folders.provision()
-    ca = (folders.operator / "ca.crt").read_text()
-    folders.provision(Mode.MTLS, force=True)
-    federator = read_access(folders.operator / "federator.broker.json")
-    assert (federator.ca, federator.password) == (ca, None)
-    folders.provision(force=True)
-    assert read_access(folders.operator / "federator.broker.json").certificate is None
 
 
 def test_the_operators_folder_is_not_the_brokers(folders):
@@ -276,11 +262,7 @@ def test_a_certificate_is_withdrawn_by_a_list(folders):
     assert "device-1" not in (folders.operator / "certificates.json").read_text()
     folders.provision(Mode.MTLS)
     assert listed(folders.broker) == {first, second}
-
-
-def test_a_list_lives_as_long_as_its_authority(folders):
-    """With one that is out of date the broker would let nobody in."""
-    folders.provision(Mode.MTLS)
+    # With a list that is out of date the broker would let nobody in.
     signed = x509.load_pem_x509_crl((folders.broker / "ca.crl").read_bytes())
     authority = x509.load_pem_x509_certificate((folders.broker / "ca.crt").read_bytes())
     assert signed.next_update_utc == authority.not_valid_after_utc

@@ -11,14 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.mqtt_subscriber import Subscriber, deep_filters
 from support.servers import ProvisionedMosquitto
-from support.waiting import wait_until
 
 from foltr.broker.access import subscription_rules
 from foltr.broker.broker_records import ACL_NAME, CONFIG_NAME, PLUGIN_NAME
-from foltr.broker.listed_users import provision_helper, provision_worker, withdraw_worker
+from foltr.broker.listed_users import provision_helper, provision_worker
 from foltr.broker.provision import reload_broker
 from foltr.broker.subscription_plugin import build_plugin
-from foltr.broker.users import provision_service, provision_tokens, withdraw_tokens, withdraw_user
+from foltr.broker.users import provision_service, provision_tokens
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.topics import Topics
 
@@ -109,14 +108,6 @@ def peak_bytes(server):
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
-def lets_in(credentials):
-    try:
-        with Subscriber(credentials):
-            return True
-    except OSError:
-        return False
-
-
 def flood(credentials, n, each=25):
     """Subscribe to so many filters, in a session that is kept; how many were granted."""
     filters, n_granted = list(itertools.islice(deep_filters(), n)), 0
@@ -185,27 +176,6 @@ def test_it_holds_after_a_reload_and_a_restart(tmp_path):
                 assert subscriber.granted("#", TOPICS.model) == [False, True]
         if server.pid is None:
             server.start()
-    server.stop()
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_who_is_withdrawn_is_out(tmp_path, mode):
-    """A device, a worker and a token: the plugin leaves to Mosquitto who gets in, and a reload comes as before."""
-    server = provisioned(tmp_path, mode)
-    server.start()
-    (device,) = server.enrol("device-1")
-    worker = provision_worker(server.operator_dir, "1")
-    token = provision_tokens(server.operator_dir, [TOKEN], DAY)[TOKEN]
-    reload_broker(server.operator_dir)
-    for credentials in (device, worker, token):
-        with Subscriber(credentials) as subscriber:
-            assert subscriber.granted(TOPICS.model) == [True]
-    withdraw_user(server.operator_dir, "device-1")
-    withdraw_worker(server.operator_dir, "1")
-    withdraw_tokens(server.operator_dir, [TOKEN], [])
-    assert reload_broker(server.operator_dir)
-    for each in (device, worker, token):
-        wait_until(lambda credentials=each: not lets_in(credentials))
     server.stop()
 
 

@@ -19,7 +19,6 @@ from foltr.broker.address import BrokerAddress
 from foltr.core.failpoints import VARIABLE
 from foltr.core.operator.credentials import BrokerAccess, Credentials, read_credentials
 from foltr.core.operator.folder import create_authority
-from foltr.core.protocol.states import Privacy
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
@@ -38,10 +37,10 @@ def client_name(i: int) -> str:
     return f"oracle-{i:02d}"
 
 
-def enrol(folder: Path, broker_url: str, n_clients: int, privacy: Privacy = Privacy.TRUSTED) -> list[Credentials]:
+def enrol(folder: Path, broker_url: str, n_clients: int) -> list[Credentials]:
     """Make an operator's folder, with ``federator.json``, and enrol the oracle's clients in it."""
     access = BrokerAccess(broker_url=broker_url)
-    with create_authority(folder, FEDERATION, federator=access, operator=access, privacy=privacy) as authority:
+    with create_authority(folder, FEDERATION, federator=access, operator=access) as authority:
         return authority.enrol_all({client_name(i): access for i in range(n_clients)})
 
 
@@ -69,13 +68,11 @@ class Deployment:
         federator: the newest federator process.
     """
 
-    def __init__(
-        self, folder: Path, broker_url: str, database_url: str, n_clients: int, privacy: Privacy = Privacy.TRUSTED
-    ) -> None:
+    def __init__(self, folder: Path, broker_url: str, database_url: str, n_clients: int) -> None:
         self.broker_url = broker_url
         self.database_url = database_url
         self.n_clients = n_clients
-        self.devices = enrol(folder / "operator", broker_url, n_clients, privacy)
+        self.devices = enrol(folder / "operator", broker_url, n_clients)
         self._key_store = KeyStore(folder / "keys")
         self.federator: PreparedProcess | None = None
         self.workers: list[PreparedProcess] = []
@@ -141,9 +138,7 @@ class Deployment:
         self._processes.append(logged_process(command, self._log, **{"FOLTR_LOG_LEVEL": "warning", **options}))
         return self._processes[-1]
 
-    def service(
-        self, n_rounds: int, database: Database, *, patience_s: float = PATIENCE_S, standby: bool = False
-    ) -> FederatorService:
+    def service(self, n_rounds: int, database: Database, *, standby: bool = False) -> FederatorService:
         """The same federator inside this process."""
         credentials = read_credentials(self._credentials, "federator")
         plan = FederationPlan(
@@ -152,7 +147,7 @@ class Deployment:
             RoundPolicy(self.n_clients, self.n_clients, 0, 3600),
             ONE_EACH,
             stop_after_round=n_rounds,
-            database_patience_s=patience_s,
+            database_patience_s=PATIENCE_S,
             enrolment_key=credentials.enrolment_public_key,
         )
         address = BrokerAddress.parse(self.broker_url)

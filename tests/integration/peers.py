@@ -13,7 +13,6 @@ from foltr.broker.address import BrokerAddress
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage, MqttLink
 from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity
-from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.codec import encode, open_envelope
 from foltr.core.protocol.fields import Message, model_hash, pack_vector
 from foltr.core.protocol.membership import Join, Leave, Status
@@ -117,20 +116,15 @@ class HandMade:
         self.link = MqttLink(
             BrokerAddress.parse(broker),
             client_id=f"hand-made-{client_id}",
-            subscriptions=[TOPICS.client(client_id, ClientTopic.INBOX), TOPICS.round],
+            subscriptions=[TOPICS.client(client_id, ClientTopic.INBOX)],
             on_message=self._receive,
             persistent=False,
         )
         self._sequences = itertools.count(100)
         self.watermark = 0  # as the last answer told it
-        self._bases = {0: model_hash(pack_vector(np.zeros(DIM)))}  # what rounds said they are based on
 
     def _receive(self, message: InboundMessage) -> None:
         envelope = open_envelope(message.payload)
-        if envelope.kind == RoundAnnouncement.kind_name:
-            round_ = envelope.read(RoundAnnouncement)
-            self._bases[round_.base_version] = round_.base_hash
-            return
         if envelope.kind == UpdateReceipt.kind_name:
             receipt = envelope.read(UpdateReceipt)
             self.receipts.put_nowait(receipt)
@@ -138,10 +132,6 @@ class HandMade:
             receipt = envelope.read(MembershipReceipt)
             self.memberships.put_nowait(receipt)
         self.watermark = self.watermark if receipt.counted_through is None else receipt.counted_through
-
-    async def knows(self, base_version: int) -> None:
-        """Waits until a round has said what it is based on: no receipt says that it was announced already."""
-        await until(lambda: base_version in self._bases)
 
     @asynccontextmanager
     async def connected(self, *, join: bool = True) -> AsyncIterator["HandMade"]:
@@ -174,7 +164,7 @@ class HandMade:
             "update_id": "0" * 32,
             "round": 1,
             "base_version": 0,
-            "base_hash": self._bases.get(changes.get("base_version", 0), bytes(16)),
+            "base_hash": model_hash(pack_vector(np.zeros(DIM))),
             "after": self.watermark,
             "through": self.watermark + 100,
             "n_interactions": 1,

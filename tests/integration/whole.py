@@ -4,7 +4,6 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 import numpy as np
 from cli.commands import foltr
@@ -69,17 +68,15 @@ class Whole:
 
     Args:
         proofs: whether its policy asks for norm proofs.
-        policy: other settings of it.
     """
 
-    def __init__(self, folder, url: str, *, proofs: bool = False, **policy: Any) -> None:
+    def __init__(self, folder, url: str, *, proofs: bool = False) -> None:
         self.folder = folder
         self.url = url
         self.federation = SecureFederation(2, dim=DIM, proofs=proofs)
         self.processes: dict[str, PreparedProcess] = {}
         keys = [make_helper_keys(folder, self.federation, pair, url) for pair in self.federation.helpers]
-        settings = {"helpers": keys, "n_min": 3, "n_max": 100, "n_interactions": 1, **QUIET}
-        self.policy = self.federation.issue(**settings | policy)
+        self.policy = self.federation.issue(helpers=keys, n_min=3, n_max=100, n_interactions=1, **QUIET)
 
     def start_helper(self, name: str, failpoints: str = "", **variables: str) -> PreparedProcess:
         self.processes[name] = start_helper(self.folder, name, failpoints, **variables)
@@ -99,22 +96,19 @@ class Whole:
         return made.model_copy(update={"policy": base64.b64encode(self.policy.signed).decode()})
 
     @asynccontextmanager
-    async def federator(
-        self, database: Database, n_rounds: int, settings: dict[str, Any] | None = None, **rounds: Any
-    ) -> AsyncIterator[asyncio.Task[None]]:
-        """A federator for the time of the block; ``settings`` are of its plan."""
-        policy = RoundPolicy(**{"min_clients": N_DEVICES, "max_clients": N_DEVICES, "max_time_s": 3600.0} | rounds)
-        usual = {
-            "training": ONE_EACH,
-            "stop_after_round": n_rounds,
-            "enrolment_key": self.federation.operator.public,
-            "secure": SecureSettings(
-                self.policy, clip_norm=2.56, sealing_keys=(self.federation.federator_sealing_key,)
-            ),
-            "schema": SCHEMA,
-            "first_weights": pack_vector(FIRST),
-        }
-        plan = FederationPlan(FEDERATION, DIM, policy, **usual | (settings or {}))
+    async def federator(self, database: Database, n_rounds: int) -> AsyncIterator[asyncio.Task[None]]:
+        """A federator for the time of the block."""
+        plan = FederationPlan(
+            FEDERATION,
+            DIM,
+            RoundPolicy(min_clients=N_DEVICES, max_clients=N_DEVICES, max_time_s=3600.0),
+            ONE_EACH,
+            stop_after_round=n_rounds,
+            enrolment_key=self.federation.operator.public,
+            secure=SecureSettings(self.policy, clip_norm=2.56, sealing_keys=(self.federation.federator_sealing_key,)),
+            schema=SCHEMA,
+            first_weights=pack_vector(FIRST),
+        )
         key = SigningKey.from_text(self.federation.federator.to_text())
         service = FederatorService(plan, database, BrokerAddress.parse(self.url), key=key, give_up_after_s=PATIENCE_S)
         started = asyncio.Event()
@@ -187,9 +181,9 @@ async def learned(database: Database) -> list[float]:
 
 
 @asynccontextmanager
-async def running(folder, url: str, *, proofs: bool = False, **policy: Any) -> AsyncIterator[Whole]:
+async def running(folder, url: str, *, proofs: bool = False) -> AsyncIterator[Whole]:
     """A federation whose policy is at the broker; its processes end with the block."""
-    made = Whole(folder, url, proofs=proofs, **policy)
+    made = Whole(folder, url, proofs=proofs)
     try:
         async with connected(url, "operator", Inbox(), []) as link:
             await made.publish_policy(link)
