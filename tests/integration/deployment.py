@@ -163,6 +163,12 @@ class Deployment:
         """Whether the newest federator process has not ended."""
         return self.federator is not None and self.federator.poll() is None
 
+    async def kill_federator(self) -> None:
+        """SIGKILL, and wait for the end."""
+        assert self.federator is not None
+        self.federator.kill()
+        await self.exit_code()
+
     async def exit_code(self, process: PreparedProcess | None = None) -> int:
         """How a federator process ends, the newest unless another is named."""
         process = process or self.federator

@@ -111,8 +111,7 @@ async def test_who_has_the_former_key_is_believed_by_nobody(deployment, operator
 
     await until(noted, "no refusal is noted")
     assert [row.kind for row in await list_orders(deployment.database, FEDERATION)] == ["rotate_enrolment_key"]
-    deployment.federator.kill()
-    await until(lambda: not deployment.is_alive, "the federator goes on")
+    await deployment.kill_federator()
     shutil.copy(old_file, folder / "federator.json")
     deployment.start_federator(1_000, *ONE, **LONG)
     assert await deployment.exit_code() == 2

@@ -166,8 +166,7 @@ async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deplo
     start(deployment)
     async with devices_of(deployment, tmp_path):
         await taught(deployment, NAME)
-    deployment.federator.kill()
-    await deployment.exit_code()
+    await deployment.kill_federator()
     words = ("erasure", "request", "--credentials", str(own))
     asking = await asyncio.to_thread(foltr_process, *words, "--timeout", "5", "--json")
     assert asking.returncode != 0

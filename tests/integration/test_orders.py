@@ -8,7 +8,7 @@ from integration.deployment import FEDERATION, client_name, died_by_sigkill, on,
 from integration.users import contribute_once, oracle_device
 from support.message_publisher import publish_once
 from support.prepared_processes import with_defaults
-from support.waiting import PATIENCE_S, until
+from support.waiting import PATIENCE_S
 
 from foltr.core.failpoints import Failpoint
 from foltr.core.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
@@ -64,16 +64,11 @@ async def test_an_order_is_obeyed_once_wherever_the_federator_is_killed(deployme
     await deployment.serves()
     async with oracle_device(deployment.devices[0]) as client:
         await contribute_once(client)
-    deployment.federator.kill()
-    deployment.federator.wait(PATIENCE_S)
-    deployment.start_federator(1_000, *UNFILLED, failpoints=f"{place}=kill", **LONG)
-    done = await restarted(deployment, operator("rounds", "deadline", "1", "--max-time", "500"))
-    assert done.returncode == 0, done.stderr
-    deployment.federator.kill()
-    deployment.federator.wait(PATIENCE_S)
-    deployment.start_federator(1_000, *UNFILLED, failpoints=f"{place}=kill", **LONG)
-    done = await restarted(deployment, operator("erasure", "request", client_name(0)))
-    assert done.returncode == 0, done.stderr
+    for words in (("rounds", "deadline", "1", "--max-time", "500"), ("erasure", "request", client_name(0))):
+        await deployment.kill_federator()
+        deployment.start_federator(1_000, *UNFILLED, failpoints=f"{place}=kill", **LONG)
+        done = await restarted(deployment, operator(*words))
+        assert done.returncode == 0, done.stderr
     assert await outcomes(deployment) == [(1, "set_deadline", "obeyed"), (2, "forget_client", "obeyed")]
     assert len(await list_events(deployment.database, FEDERATION, kind="deadline_set")) == 1
     assert (await get_round(deployment.database, FEDERATION, 1)).max_time_s == 500.0
@@ -107,8 +102,7 @@ async def test_what_a_hostile_broker_replays_does_nothing(deployment, operator, 
         recorded = (tmp_path / "operator" / "orders" / "00000001.answer").read_bytes()
     access = BrokerAccess(broker_url=deployment.broker_url)
     await asyncio.to_thread(publish_once, access, OPERATOR_USER, TOPICS.operator, first)
-    deployment.federator.kill()
-    deployment.federator.wait(PATIENCE_S)
+    await deployment.kill_federator()
     soon = with_defaults({"foltr.cli.history.rounds.send_order": {"timeout_s": 1.0}})  # clock: runs out
     giving = asyncio.create_task(operator("rounds", "deadline", "1", "--max-time", "300", **soon))
     while not giving.done():
@@ -158,5 +152,3 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
         await asyncio.to_thread(publish_once, access, "thief", TOPICS.round, payload)
         assert await contribute_once(client, newest) == newest + 1
     assert await outcomes(deployment) == [(1, "rotate_key", "obeyed"), (2, "rotate_key", "obeyed")]
-    deployment.federator.kill()
-    await until(lambda: not deployment.is_alive, "the federator goes on")

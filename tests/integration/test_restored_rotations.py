@@ -7,7 +7,7 @@ import pytest
 from integration.deployment import FEDERATION, Deployment
 from support.databases import migrated_sqlite
 from support.message_publisher import publish_once
-from support.waiting import PATIENCE_S, until
+from support.waiting import until
 
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.folder import open_authority
@@ -56,8 +56,7 @@ async def test_a_federator_that_has_lost_two_rotations_takes_them_one_by_one(dep
     await until(has_first, "the first order is not obeyed")
     await asyncio.sleep(0.5)  # clock: silence
     assert deployment.is_alive, deployment.said()
-    deployment.federator.kill()
-    deployment.federator.wait(PATIENCE_S)
+    await deployment.kill_federator()
     deployment.start_federator(1_000, **LONG)
     revoked = await operator("device", "revoke", "oracle-00")
     assert revoked.returncode == 0, revoked.stderr

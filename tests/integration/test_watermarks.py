@@ -141,10 +141,6 @@ class Scene:
         await self.device.next_round(timeout_s=PATIENCE_S)
         await until(lambda: self.device.counted_through is not None, "it has not joined")
 
-    async def kill_federator(self) -> None:
-        self.deployment.federator.kill()
-        await self.deployment.exit_code()
-
     async def lose_the_receipt(self, *options: str) -> None:
         """Have the waiting update stored by a federator that dies after the commit and before the receipt."""
         for at_pass in range(1, 6):
@@ -171,7 +167,7 @@ async def test_a_receipt_is_lost_and_then_updates_are_to_be_smaller(scene):
     """The stored update has more interactions than any may have now: it is `stale`, and its clicks count once."""
     device = scene.device
     await scene.serve_and_join("--interactions", "3")
-    await scene.kill_federator()
+    await scene.deployment.kill_federator()
     scene.click(3)
     update = await scene.first_update()
     await scene.lose_the_receipt("--interactions", "3")
@@ -192,7 +188,7 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
     """Whoever answers `unsupported_version`, in this version or another: the update stays, and counts once."""
     device = scene.device
     await scene.serve_and_join()
-    await scene.kill_federator()
+    await scene.deployment.kill_federator()
     scene.click()
     update = await scene.first_update()
     await scene.lose_the_receipt()
@@ -241,13 +237,13 @@ async def test_after_another_pacing_and_a_restored_database_a_copy_counts_beside
     recorded = scene.updates
     assert len(recorded) == 4
 
-    await scene.kill_federator()
+    await scene.deployment.kill_federator()
     scene.deployment.start_federator(MANY, **buffered)
     assert [await scene.say_again_and_hear(payload) for payload in recorded] == [ReceiptCode.DUPLICATE] * 4
     scene.click()
     await scene.all_count_once()
 
-    await scene.kill_federator()
+    await scene.deployment.kill_federator()
     await restore(scene.deployment.database, backup)
     # A copy waits for the federator before the device hears of it, so it comes before what is learned again.
     await scene.say_again(recorded[2])
@@ -275,15 +271,13 @@ async def test_a_restored_database_is_believed_although_a_clock_had_run_ahead(de
         deployment.start_federator(1000)
         assert await contribute(device, store=store, n_wanted=1) == 1
         backup = await back_up(deployment.database)
-        deployment.federator.kill()
-        await deployment.exit_code()
+        await deployment.kill_federator()
         # As if the clock of the second one had shown the year 2096.
         async with deployment.database.transaction() as connection:
             await connection.execute(update(federations).values(writer_epoch=4_000_000_000))
         deployment.start_federator(1000)
         assert await contribute(device, store=store, n_wanted=1) == 1
-        deployment.federator.kill()
-        await deployment.exit_code()
+        await deployment.kill_federator()
         await restore(deployment.database, backup)
 
         deployment.start_federator(1000)
