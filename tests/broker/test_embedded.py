@@ -1,6 +1,7 @@
 """The embedded broker: it runs while it is used, on the loopback interface only."""
 
 import asyncio
+import contextlib
 import socket
 import subprocess
 import sys
@@ -19,60 +20,34 @@ pytest.importorskip("iotcore")
 REPOSITORY = Path(__file__).parents[2]
 
 
-async def test_it_carries_the_largest_message():
-    """Its own default of 20 KB would drop the connection of larger ones."""
-    arrived = asyncio.Queue()
-    with embedded_broker() as address:
-        link = MqttLink(address, client_id="a", subscriptions=["t"], on_message=arrived.put_nowait)
-        async with link, asyncio.timeout(PATIENCE_S):
-            await link.wait_connected(PATIENCE_S)
-            await link.publish("t", bytes(MAX_MESSAGE_BYTES))
-            assert len((await arrived.get()).payload) == MAX_MESSAGE_BYTES
-
-
-def test_it_ends_with_its_block():
-    """Its port is free again, also after an error inside."""
-    ports = []
-
-    def fail_inside():
-        with embedded_broker() as address:
-            assert accepts(address.port)
-            ports.append(address.port)
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail_inside()
-    assert not accepts(ports[0])
-
-
-def test_it_takes_the_port_it_is_told():
-    """0 picks a free one, anything else is meant."""
+def test_it_runs_while_its_block_does():
+    """On the port that it is told, or a free one, beside others; the port is free again, also after an error inside."""
     port = free_port()
-    with embedded_broker(port) as address:
-        assert (address.host, address.port) == (LOOPBACK, port)
+    with contextlib.suppress(KeyError), embedded_broker(port) as one, embedded_broker() as two:
+        assert (one.host, one.port) == (LOOPBACK, port)
         assert accepts(port)
-
-
-def test_two_run_side_by_side():
-    """Each on a port of its own."""
-    with embedded_broker() as one, embedded_broker() as two:
-        assert one.port != two.port
-        assert accepts(one.port)
         assert accepts(two.port)
+        raise KeyError
+    assert not accepts(port)
 
 
-def test_a_taken_port_is_told():
-    """The error names the address and what to do; whoever has the port keeps it."""
+@pytest.mark.parametrize(("of", "option"), [("port", "--port"), ("websocket_port", "--websocket-port")])
+def test_a_taken_port_is_told(of, option):
+    """The error names the address and the option that chooses another; whoever has the port keeps it."""
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(UnavailableError, match=rf"127\.0\.0\.1:{port}.*--port"), embedded_broker(port):
+        told = pytest.raises(UnavailableError, match=rf"127\.0\.0\.1:{port}.*{option}")
+        with told, embedded_broker(**{of: port}):
             pass
 
 
 async def test_pages_reach_it_over_websockets():
-    """The same broker on a second port: it takes the handshake of MQTT.js, and messages as large as elsewhere."""
+    """On a second port, where it takes the handshake of MQTT.js; and it carries the largest message.
+
+    Its own default of 20 KB would drop the connection of larger ones.
+    """
     arrived, web = asyncio.Queue(), free_port()
     with embedded_broker(websocket_port=web) as address:
         link = MqttLink(address, client_id="a", subscriptions=["t"], on_message=arrived.put_nowait)
@@ -93,17 +68,6 @@ def handshake(port):
     with socket.create_connection((LOOPBACK, port), PATIENCE_S) as connection:
         connection.sendall("".join(f"{line}\r\n" for line in (*lines, "")).encode())
         return connection.makefile("rb").readline()
-
-
-def test_a_taken_websocket_port_is_told():
-    """With the option that chooses another."""
-    with socket.socket() as taken:
-        taken.bind((LOOPBACK, 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        told = pytest.raises(UnavailableError, match=rf"{port}.*--websocket-port")
-        with told, embedded_broker(websocket_port=port):
-            pass
 
 
 def test_it_does_not_listen_on_other_interfaces():

@@ -1,10 +1,8 @@
 """A provisioned broker while it runs: it reads what was written, and takes changes without a restart."""
 
-import asyncio
 import os
 import queue
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -15,7 +13,7 @@ from pathlib import Path
 import pytest
 from paho.mqtt.client import CallbackAPIVersion, Client
 from support.servers import ProvisionedMosquitto
-from support.waiting import PATIENCE_S, until, wait_until
+from support.waiting import PATIENCE_S, wait_until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
@@ -63,19 +61,6 @@ def test_a_broker_that_is_starting_is_not_killed_by_the_signal(tmp_path):
             process.kill()
 
 
-async def test_a_running_broker_takes_the_renewed_certificate(guarded):
-    """After a reload it is reached under its new name; nobody is thrown out."""
-    (device,) = guarded.enrol("device-1")
-    link = MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print)
-    async with link:
-        await link.wait_connected(PATIENCE_S)
-        guarded.provision("127.0.0.2", "127.0.0.1", "localhost")
-        assert reload_broker(guarded.operator_dir)
-        await link.publish("foltr/v1/fed/clients/device-1/join", b"x")
-        await until_renewed(guarded.port, device.ca)
-        assert link.connected
-
-
 def test_the_broker_survives_reloads_that_refuse_absent_sessions(tmp_path, monkeypatch):
     """Each such session was to expire twice, and was looked for after its end: Mosquitto 2.0.11 crashed over it."""
     monkeypatch.setenv("MALLOC_PERTURB_", "165")  # with glibc, so that what was freed is not found unchanged
@@ -115,23 +100,6 @@ def session(name, access, port):
     client.loop_start()
     assert answers.get(timeout=PATIENCE_S) == 0
     return client
-
-
-async def until_renewed(port, ca):
-    """Wait for the new address in the certificate on the port, which must be of the authority."""
-    context = ssl.create_default_context(cadata=ca)
-
-    def names():
-        with (
-            socket.create_connection(("127.0.0.1", port)) as plain,
-            context.wrap_socket(plain, server_hostname="127.0.0.1") as tls,
-        ):
-            return [value for kind, value in tls.getpeercert()["subjectAltName"] if kind == "IP Address"]
-
-    async def are_new():
-        return "127.0.0.2" in await asyncio.to_thread(names)
-
-    await until(are_new)
 
 
 @pytest.fixture
