@@ -5,14 +5,14 @@ import contextlib
 
 import pytest
 from integration.tcp_proxy import TcpProxy
-from support.broker_links import Inbox
+from support.broker_links import Inbox, connected, link_to
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.access import DEVICE_WRITES
 from foltr.broker.address import BrokerAddress
 from foltr.broker.certificates import create_authority, issue_client
-from foltr.broker.link import LastWill, MqttLink
+from foltr.broker.link import LastWill
 from foltr.broker.listed_users import provision_helper
 from foltr.broker.provision import reload_broker
 from foltr.broker.users import withdraw_user
@@ -46,28 +46,13 @@ def server(request, tmp_path_factory):
     server.stop()
 
 
-class Session:
-    """One user's session, and what it was sent."""
-
-    def __init__(self, credentials, topics, client_id, **options):
-        self.inbox = Inbox()
-        self.link = MqttLink(
-            BrokerAddress.of(credentials),
-            client_id=client_id,
-            subscriptions=topics,
-            on_message=self.inbox.take,
-            persistent=False,
-            **options,
-        )
-        self.publish = self.link.publish
-
-    async def topics_until(self, last):
-        """The topics of the messages that arrive, up to the first one on ``last``, which is left out."""
-        arrived = []
-        async with asyncio.timeout(PATIENCE_S):
-            while (message := await self.inbox.next()).topic != last:
-                arrived.append(message.topic)
-        return arrived
+async def topics_until(heard, last):
+    """The topics of the messages that arrive, up to the first one on ``last``, which is left out."""
+    arrived = []
+    async with asyncio.timeout(PATIENCE_S):
+        while (message := await heard.inbox.next()).topic != last:
+            arrived.append(message.topic)
+    return arrived
 
 
 def changed(access, **fields):
@@ -77,16 +62,16 @@ def changed(access, **fields):
 
 @contextlib.asynccontextmanager
 async def session(server, user, *topics, client_id="some-client", **options):
-    credentials = server.users[user] if isinstance(user, str) else user
-    one = Session(credentials, topics, client_id, **options)
-    async with one.link:
-        await one.link.wait_connected(PATIENCE_S)
-        yield one
+    """One user's link, and where its messages go."""
+    credentials, inbox = server.users[user] if isinstance(user, str) else user, Inbox()
+    async with connected(BrokerAddress.of(credentials), client_id, inbox, topics, **options) as link:
+        link.inbox = inbox
+        yield link
 
 
 async def is_refused(credentials, expected=""):
     """Wait until a user hears why it is not let in; it never is."""
-    async with Session(credentials, ["#"], "refused").link as link:
+    async with link_to(BrokerAddress.of(credentials), topics=["#"]) as link:
         # In TLS 1.3 the end of a connection may overtake the alert that says why: the next attempt hears it.
         await until(lambda: link.connected or (link.failure_kind is not None and expected in str(link.outage)))
         assert not link.connected
@@ -132,8 +117,8 @@ async def test_an_enrolled_user_gets_in_while_the_broker_runs(server):
         (new,) = server.enrol("device-new")
         async with session(server, new, f"{ROOT}/clients/device-new/inbox") as device:
             await federator.publish(f"{ROOT}/clients/device-new/inbox", b"x")
-            assert await device.topics_until(f"{ROOT}/clients/device-new/inbox") == []
-        assert federator.link.connected
+            assert await topics_until(device, f"{ROOT}/clients/device-new/inbox") == []
+        assert federator.connected
 
 
 async def test_a_withdrawn_user_is_out(server):
@@ -144,7 +129,7 @@ async def test_a_withdrawn_user_is_out(server):
         assert reload_broker(server.operator_dir)
         assert told
         if server.mode == "passwords":
-            await until(lambda: not device.link.connected)
+            await until(lambda: not device.connected)
     expected = "refuses our client certificate" if server.mode == "mtls" else "refuses this user"
     await is_refused(gone, expected)
     async with session(server, "device-1"):
@@ -160,15 +145,15 @@ async def test_no_client_throws_another_out(server):
                 pass
         async with session(server, "federator") as federator:
             await federator.publish(inbox, b"x")
-        assert await victim.topics_until(inbox) == []
-        assert victim.link.connected
+        assert await topics_until(victim, inbox) == []
+        assert victim.connected
 
 
 async def test_a_user_is_one_session(server):
     """The price of that: a second connection of the same user ends the first."""
     async with session(server, "device-1", client_id="a") as first, session(server, "device-1", client_id="b"):
-        await until(lambda: not first.link.connected)
-        await first.link.__aexit__()
+        await until(lambda: not first.connected)
+        await first.__aexit__()
 
 
 # --- what a device may do -------------------------------------------------------------------------------------
@@ -180,7 +165,7 @@ async def test_a_device_speaks_on_its_own_topics(server):
     async with session(server, "operator", f"{ROOT}/#") as operator, session(server, "device-1") as device:
         for topic in own:
             await device.publish(topic, b"x")
-        assert await operator.topics_until(own[-1]) == own[:-1]
+        assert await topics_until(operator, own[-1]) == own[:-1]
 
 
 async def test_a_device_speaks_nowhere_else(server):
@@ -211,7 +196,7 @@ async def test_a_device_speaks_nowhere_else(server):
         for topic in forbidden:
             await device.publish(topic, b"x", retain=True)
         await device.publish(last, b"x")
-        assert await operator.topics_until(last) == []
+        assert await topics_until(operator, last) == []
 
 
 @pytest.mark.parametrize("topic", [f"{ROOT}/clients/device-2/status", f"{ROOT}/model"])
@@ -223,13 +208,13 @@ async def test_a_last_will_is_no_way_around(server, topic):
         session(server, "operator", f"{ROOT}/#", "foltr/doctor/@operator") as operator,
     ):
         user = changed(server.users["device-1"], broker_url=f"mqtts://127.0.0.1:{proxy.port}")
-        async with Session(user, [], "dying", **options).link as link:
+        async with link_to(BrokerAddress.of(user), "dying", **options) as link:
             await until(lambda: link.connected or link.failure_kind is not None)
             proxy.drop()
             await until(lambda: not link.connected)
         async with session(server, user, last_will=lambda: LastWill(last, b"lost")):
             proxy.drop()
-            assert await operator.topics_until(last) == []
+            assert await topics_until(operator, last) == []
         async with session(server, "federator") as federator:
             await federator.publish(last, b"", retain=True)
 
@@ -244,7 +229,7 @@ async def test_a_device_hears_what_is_for_it(server):
         inbox = f"{ROOT}/clients/device-1/inbox"
         async with session(server, "device-1", *PUBLIC[:-1], *OF_THE_OPERATOR, f"{ROOT}/unlearning/+", inbox) as device:
             await federator.publish(inbox, b"x")
-            assert sorted(await device.topics_until(inbox)) == sorted([*PUBLIC, *OF_THE_OPERATOR])
+            assert sorted(await topics_until(device, inbox)) == sorted([*PUBLIC, *OF_THE_OPERATOR])
         for topic in PUBLIC:
             await federator.publish(topic, b"", retain=True)
         for topic in OF_THE_OPERATOR:
@@ -261,7 +246,7 @@ async def test_the_operator_brings_a_devices_wish_to_be_forgotten_and_nothing_el
     ):
         for topic in (*others, wish):
             await operator.publish(topic, b"x")
-        assert await federator.topics_until(wish) == []
+        assert await topics_until(federator, wish) == []
 
 
 # --- what the services may do ---------------------------------------------------------------------------------
@@ -279,13 +264,13 @@ async def test_the_federator_does_its_work(server):
         for topic in heard:
             await device.publish(topic, b"x")
         await operator.publish(f"{ROOT}/roster", b"x")
-        assert sorted(await federator.topics_until(f"{ROOT}/roster")) == sorted(heard)
+        assert sorted(await topics_until(federator, f"{ROOT}/roster")) == sorted(heard)
         for topic in (f"{ROOT}/policy", f"{ROOT}/operator"):
             await operator.publish(topic, b"x")
-            assert await federator.topics_until(topic) == []
+            assert await topics_until(federator, topic) == []
         for topic in PUBLIC:
             await federator.publish(topic, b"x")
-        assert await operator.topics_until(PUBLIC[-1]) == PUBLIC[:-1]
+        assert await topics_until(operator, PUBLIC[-1]) == PUBLIC[:-1]
 
 
 async def test_the_federator_clears_what_a_client_left(server):
@@ -297,7 +282,7 @@ async def test_the_federator_clears_what_a_client_left(server):
             await federator.publish(topic, b"", retain=True)
         async with session(server, "operator", *topics, "foltr/doctor/@operator") as operator:
             await operator.publish("foltr/doctor/@operator", b"x")
-            assert await operator.topics_until("foltr/doctor/@operator") == []
+            assert await topics_until(operator, "foltr/doctor/@operator") == []
 
 
 async def test_the_services_keep_to_their_own(server):
@@ -312,7 +297,7 @@ async def test_the_services_keep_to_their_own(server):
         for topic in (*PUBLIC, f"{ROOT}/clients/device-1/inbox", f"{ROOT}/clients/device-1/updates"):
             await operator.publish(topic, b"forged")
         await operator.publish(last, b"x")
-        assert await operator.topics_until(last) == []
+        assert await topics_until(operator, last) == []
         assert federator.inbox.empty
 
 
@@ -332,13 +317,13 @@ async def test_a_helper_does_its_work(server):
     ):
         for topic in said:
             await operator.publish(topic, b"x")
-        assert await helper.topics_until(said[-1]) == said[:-1]
+        assert await topics_until(helper, said[-1]) == said[:-1]
         await federator.publish(asked, b"x")
-        assert await helper.topics_until(asked) == []
+        assert await topics_until(helper, asked) == []
         await helper.publish(answered, b"x")
-        assert await federator.topics_until(answered) == []
+        assert await topics_until(federator, answered) == []
         await federator.publish(f"{ROOT}/round", b"x")
-        assert set(await device.topics_until(f"{ROOT}/round")) == set(said) - {f"{ROOT}/kept-enrolments"}
+        assert set(await topics_until(device, f"{ROOT}/round")) == set(said) - {f"{ROOT}/kept-enrolments"}
 
 
 async def test_nobody_speaks_for_a_helper_or_asks_it_but_the_federator(server):
@@ -356,15 +341,15 @@ async def test_nobody_speaks_for_a_helper_or_asks_it_but_the_federator(server):
                 await stranger.publish(topic, b"forged")
         await helper.publish(asked, b"forged")
         await federator.publish(asked, b"x")
-        assert await helper.topics_until(asked) == []
+        assert await topics_until(helper, asked) == []
         assert helper.inbox.empty
         await helper.publish(status, b"x")
-        assert await federator.topics_until(status) == []
+        assert await topics_until(federator, status) == []
         await helper.publish(answered, b"x")
-        assert await federator.topics_until(answered) == []
+        assert await topics_until(federator, answered) == []
         assert federator.inbox.empty
         await federator.publish(f"{ROOT}/round", b"x")
-        assert await other.topics_until(f"{ROOT}/round") == []
+        assert await topics_until(other, f"{ROOT}/round") == []
 
 
 async def test_a_helper_alone_says_and_hears_what_it_has_committed_itself_to(server):
@@ -375,15 +360,15 @@ async def test_a_helper_alone_says_and_hears_what_it_has_committed_itself_to(ser
             await stranger.publish(own, b"forged")
         async with session(server, "north", own) as helper:
             await helper.publish(own, b"x")
-            assert await helper.topics_until(own) == []
+            assert await topics_until(helper, own) == []
             assert helper.inbox.empty
         async with session(server, "federator") as federator:
             await federator.publish(own, b"forged")
             await federator.publish(f"{ROOT}/round", b"x")
-        assert await other.topics_until(f"{ROOT}/round") == []
+        assert await topics_until(other, f"{ROOT}/round") == []
 
 
 async def test_the_operator_reads_the_counters(server):
     """Among them how many messages were dropped."""
     async with session(server, "operator", "$SYS/broker/version") as operator:
-        assert await operator.topics_until("$SYS/broker/version") == []
+        assert await topics_until(operator, "$SYS/broker/version") == []

@@ -1,6 +1,7 @@
 """The certificate authority is replaced in steps; devices follow the operator's list, and believe nothing older."""
 
 import pytest
+from support.broker_links import link_to
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until
 
@@ -47,15 +48,9 @@ def begin(operator_dir):
     begin_authority(operator_dir, "fed")
 
 
-def link_of(known, give_up_after_s=None):
+def link_of(known, **options):
     """A link of these credentials, or one that believes what another one does."""
-    return MqttLink(
-        known.address if isinstance(known, MqttLink) else BrokerAddress.of(known),
-        client_id="a",
-        subscriptions=[],
-        on_message=print,
-        give_up_after_s=give_up_after_s,
-    )
+    return link_to(known.address if isinstance(known, MqttLink) else BrokerAddress.of(known), **options)
 
 
 async def connects(link):

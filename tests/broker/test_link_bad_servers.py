@@ -302,39 +302,34 @@ async def test_whoever_is_thrown_out_is_not_told_to_start_a_broker(monkeypatch):
         assert "foltr broker run" not in said
 
 
-async def test_it_asks_why_it_is_thrown_out_and_stays_away(monkeypatch, caplog):
-    """Once a connection has ended soon the next one is in MQTT 5, in which a broker says that it was taken over."""
+async def test_it_asks_why_it_is_thrown_out_and_stays_away(monkeypatch, clock, caplog):
+    """Once a connection has ended soon the next one is in MQTT 5, in which a broker says that it was taken over.
+
+    The longest pause is no longer than the patience.
+    """
     monkeypatch.setattr("foltr.broker.backoff.TAKEN_OVER_FIRST_S", 1e6)
-    async with thrown_out(True, monkeypatch) as (link, server):
+    async with thrown_out(True, monkeypatch, give_up_after_s=0.5) as (link, server):
         await until(lambda: link.failure_kind is FailureKind.TAKEN_OVER)
         assert re.search(r"lost for \d+ s: another process has connected as this user\. Processes", str(link.outage))
         with pytest.raises(UnavailableError, match=r"another process has connected.*foltr device enrol NAME"):
             await link.wait_connected(0.05)
         assert server.versions == [4, 5]  # and not again for long
-    assert "never retrieved" not in caplog.text
-
-
-async def test_it_gives_up_as_told_although_it_stays_away(monkeypatch, clock):
-    """The longest pause is no longer than the patience."""
-    monkeypatch.setattr("foltr.broker.backoff.TAKEN_OVER_FIRST_S", 1e6)
-    async with thrown_out(True, monkeypatch, give_up_after_s=0.5) as (link, _):
-        await until(lambda: link.failure_kind is FailureKind.TAKEN_OVER)
         clock.now += 0.5
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(UnavailableError, match=r"another process has connected.*gave up after 0\.5 s"):
                 await link.wait_failed()
+    assert "never retrieved" not in caplog.text
 
 
-async def test_a_broker_without_mqtt_5_is_asked_once(monkeypatch):
-    """That it does not answer is no outage; what it does not say is seen from what it does."""
-    async with thrown_out(False, monkeypatch) as (link, server):
+@pytest.mark.parametrize(
+    ("speaks_5", "persistent", "versions"), [(False, False, [4, 5, *[4] * 7]), (True, True, [4] * 8)]
+)
+async def test_a_broker_that_says_nothing_is_seen_through(monkeypatch, speaks_5, persistent, versions):
+    """By what it does: it is asked once, without MQTT 5; never for a session that it keeps, which stays as it is.
+
+    In MQTT 5 the subscriptions of that would need an end of their own.
+    """
+    async with thrown_out(speaks_5, monkeypatch, persistent=persistent) as (link, server):
         await until(lambda: link.failure_kind is FailureKind.TAKEN_OVER)
-        assert server.versions == [4, 5, *[4] * 7]
+        assert server.versions == versions
         assert "as if another process connects as this user" in str(link.outage)
-
-
-async def test_a_session_that_the_broker_keeps_is_left_as_it_is(monkeypatch):
-    """In MQTT 5 its subscriptions would need an end of their own."""
-    async with thrown_out(True, monkeypatch, persistent=True) as (link, server):
-        await until(lambda: link.failure_kind is FailureKind.TAKEN_OVER)
-        assert server.versions == [4] * 8

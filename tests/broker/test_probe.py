@@ -5,13 +5,13 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from support.broker_links import Inbox, connected
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import issuing_authority
 from foltr.broker.broker_records import SERVER_CERTIFICATE_NAME
 from foltr.broker.certificates import create_authority, expiry_of, issue_server
-from foltr.broker.link import MqttLink
 from foltr.broker.probe import LoginRefusedError, TakenOverError, inspect_tls, look_at_certificate
 from foltr.broker.probe import Probe as ImpatientProbe
 from foltr.core.errors import UnavailableError
@@ -71,17 +71,10 @@ async def test_a_session_that_waits_for_its_owner_keeps_what_is_in_it(guarded):
     (device,) = guarded.enrol("device-7")
     address = BrokerAddress.of(guarded.service("federator"))
     topic = TOPICS.client("device-7", ClientTopic.UPDATES)
-    arrived = asyncio.Event()
-
-    def federator() -> MqttLink:
-        return MqttLink(address, client_id="x", subscriptions=[topic], on_message=lambda _: arrived.set())
-
-    async with federator() as link:
-        await link.wait_connected(PATIENCE_S)
-    async with MqttLink(
-        BrokerAddress.of(device), client_id="y", subscriptions=[], on_message=lambda _: None, persistent=False
-    ) as link:
-        await link.wait_connected(PATIENCE_S)
+    inbox = Inbox()
+    async with connected(address, "x", inbox, [topic], persistent=True):
+        pass
+    async with connected(BrokerAddress.of(device), "y") as link:
         await link.publish(topic, b"an update")
 
     def look() -> None:
@@ -89,11 +82,9 @@ async def test_a_session_that_waits_for_its_owner_keeps_what_is_in_it(guarded):
             assert probe.may_publish(NOBODY)
 
     await asyncio.to_thread(look)
-    assert not arrived.is_set()
-    async with federator() as link:
-        await link.wait_connected(PATIENCE_S)
-        async with asyncio.timeout(PATIENCE_S):
-            await arrived.wait()
+    assert inbox.empty
+    async with connected(address, "x", inbox, [topic], persistent=True):
+        assert await inbox.payloads(1) == [b"an update"]
 
 
 def test_a_session_made_for_looking_goes(mosquitto_server):

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from paho.mqtt.client import CallbackAPIVersion, Client
+from support.broker_links import connected
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, wait_until
 
 from foltr.broker.address import BrokerAddress
-from foltr.broker.link import MqttLink
 from foltr.broker.provision import reload_broker
 from foltr.broker.users import readmit_user
 
@@ -122,8 +122,8 @@ async def test_the_user_mosquitto_becomes_can_read_its_files(nobodys_server):
     server = nobodys_server
     for name in ("device-1", "device-2"):
         (device,) = server.enrol(name)
-        async with MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print) as link:
-            await link.wait_connected(PATIENCE_S)
+        async with connected(BrokerAddress.of(device)):
+            pass
     assert "Permission denied" not in server.log.read_text()
     for name in ("passwords", "acl", "server.key", "data/mosquitto.pid"):
         assert (server.broker_dir / name).owner() == "nobody"

@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 from cryptography.x509 import load_der_x509_certificate
-from support.waiting import PATIENCE_S, until
+from support.broker_links import connected
+from support.waiting import until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.authorities import issuing_authority
 from foltr.broker.certificates import KeyPair, expiry_of, hosts_of, is_key_pair
-from foltr.broker.link import MqttLink
 from foltr.broker.provision import reload_broker
 from foltr.broker.renewal import renew_server
 from foltr.core.errors import SettingsError, UnavailableError
@@ -48,8 +48,7 @@ async def test_a_running_broker_shows_another_key_at_once(server):
     server.start()
     (device,) = server.enrol("device-1")
     before, mode = pair_of(server), (server.broker_dir / "server.key").stat().st_mode
-    async with MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print) as link:
-        await link.wait_connected(PATIENCE_S)
+    async with connected(BrokerAddress.of(device)) as link:
         done = renew(server)
         assert reload_broker(server.operator_dir)
         after = pair_of(server)
@@ -58,8 +57,8 @@ async def test_a_running_broker_shows_another_key_at_once(server):
     assert before.key_pem != after.key_pem
     assert (set(done.hosts), set(hosts_of(after.certificate_pem))) == ({"localhost", "127.0.0.1"},) * 2
     assert (server.broker_dir / "server.key").stat().st_mode == mode
-    async with MqttLink(BrokerAddress.of(device), client_id="a", subscriptions=[], on_message=print) as link:
-        await link.wait_connected(PATIENCE_S)
+    async with connected(BrokerAddress.of(device)):
+        pass
 
 
 def test_other_hosts_and_a_shorter_life_may_be_chosen(server):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from support.broker_links import link_to
 from support.servers import ProvisionedMosquitto
 from support.waiting import until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.certificates import create_authority, issue_client
-from foltr.broker.link import MqttLink
 from foltr.broker.tls import TlsMaterial, client_context, explain_failure
 from foltr.core.errors import SettingsError, UnavailableError
 
@@ -72,7 +72,7 @@ def test_a_link_refuses_them_before_it_connects():
     """A typing error is told at once, not after a time without a connection."""
     address = BrokerAddress("localhost", 8883, tls=True, tls_material=TlsMaterial(ca="nothing"))
     with pytest.raises(SettingsError, match="broker_ca"):
-        MqttLink(address, client_id="a", subscriptions=[], on_message=print)
+        link_to(address)
 
 
 def test_the_key_does_not_stay_on_disk(tmp_path, monkeypatch):
@@ -119,7 +119,7 @@ def server(tmp_path_factory):
 async def fails(host, port, material, expected):
     """Wait until a link says this of why it does not connect; in TLS 1.3 an alert may come at its next attempt."""
     address = BrokerAddress(host, port, tls=True, tls_material=material)
-    async with MqttLink(address, client_id="a", subscriptions=[], on_message=print) as link:
+    async with link_to(address) as link:
         await until(lambda: re.search(expected, str(link.outage)), f"it does not say {expected!r}")
         assert str(link.outage).startswith(f"MQTT broker {address}: no connection for ")
 
@@ -160,15 +160,7 @@ async def test_each_failure_says_what_to_do(server, version, mosquitto_server, m
 
 async def test_the_reason_outlives_the_attempt(server):
     """A link that has given up says it too."""
-    link = MqttLink(
-        BrokerAddress("127.0.0.1", server.port, tls=True),
-        client_id="a",
-        subscriptions=[],
-        on_message=print,
-        give_up_after_s=0.2,
-    )
-    async with link:
-        with pytest.raises(
-            UnavailableError, match=r"not one we trust.*gave up after 0\.2 s.*these credentials did not"
-        ):
+    expected = r"not one we trust.*gave up after 0\.2 s.*these credentials did not"
+    async with link_to(BrokerAddress("127.0.0.1", server.port, tls=True), give_up_after_s=0.2) as link:
+        with pytest.raises(UnavailableError, match=expected):
             await link.wait_failed()
