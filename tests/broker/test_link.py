@@ -112,6 +112,14 @@ async def test_what_is_retained_comes_before_the_end_of_its_subscription(mqtt_br
         assert "round" in topics
 
 
+async def test_a_filter_that_is_none_is_an_error(mosquitto_server):
+    """The client library refuses it before it is sent; the connection stands."""
+    async with connected(mosquitto_server.url) as link:
+        with pytest.raises(UnavailableError, match="Invalid subscription filter"):
+            await link.subscribe(["a/#/b"])
+        assert link.connected
+
+
 async def test_a_session_that_is_not_persistent_misses_them(mqtt_broker):
     """A broker keeps nothing for a device that is switched off."""
     inbox = Inbox()
