@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def test_it_runs_while_its_block_does():
-    """On the port that it is told, or a free one, beside others; the port is free again, also after an error inside."""
+    """On the port of its caller or a free one, beside others; the port is free again, also after an error inside."""
     port = free_port()
     with contextlib.suppress(KeyError), embedded_broker(port) as one, embedded_broker() as two:
         assert (one.host, one.port) == (LOOPBACK, port)
@@ -33,7 +33,7 @@ def test_it_runs_while_its_block_does():
 
 @pytest.mark.parametrize(("of", "option"), [("port", "--port"), ("websocket_port", "--websocket-port")])
 def test_a_taken_port_is_told(of, option):
-    """The error names the address and the option that chooses another; whoever has the port keeps it."""
+    """The error names the address and the option that chooses another; the other process keeps its port."""
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         taken.listen()
@@ -44,7 +44,7 @@ def test_a_taken_port_is_told(of, option):
 
 
 async def test_pages_reach_it_over_websockets():
-    """On a second port, where it takes the handshake of MQTT.js; and it carries the largest message.
+    """A second port takes the handshake of MQTT.js; and the broker carries the largest message.
 
     Its own default of 20 KB would drop the connection of larger ones.
     """

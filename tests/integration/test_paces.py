@@ -169,7 +169,7 @@ async def test_who_is_forgotten_between_two_visits_hears_of_it_at_the_next_which
 
 
 async def test_devices_stay_connected_while_there_is_no_pace(mosquitto_server, database):
-    """With a target nobody is said to be online from that start on, and without one devices are, again."""
+    """With a target no device is online from that start on, and without one devices are, again."""
     broker, plan = mosquitto_server.url, make_plan(RoundPolicy(1, 5, 0, 4.0), n_rounds=99)
 
     async def online() -> list[bool]:
