@@ -69,19 +69,6 @@ async def test_ten_sybils_cost_one_job(taught, restarted):
     assert (await jobs(served), await states(served)) == (["done"], {"done"})
 
 
-async def test_enough_of_them_begin_a_job_at_once(taught, restarted):
-    """`unlearn_after` of them, counted over a restart."""
-    served, devices = await taught(after=3)
-    for sybil in devices[1:3]:
-        await forget(served, sybil)
-    served = await restarted(served)
-    assert await jobs(served) == []
-    await forget(served, devices[3])
-    assert await jobs(served) == ["running"]
-    await unlearn(served, devices, [1.0, 0, 0, 0])
-    assert await jobs(served) == ["done"]
-
-
 async def test_a_swap_is_not_followed_by_another_one_at_once(taught, restarted):
     """Not within the hour, though enough wait and the federator was restarted; what is erased is so at once."""
     served, devices = await taught(after=1)
@@ -100,18 +87,6 @@ async def test_a_swap_is_not_followed_by_another_one_at_once(taught, restarted):
     served.clock.at += 2.0
     await served.turn()
     assert await jobs(served) == ["done", "running"]
-
-
-async def test_another_setting_holds_from_the_restart_on(taught, restarted):
-    """What is stored is when they asked, not when a job was to begin."""
-    served, devices = await taught()
-    await forget(served, devices[1])
-    served.clock.at += 100.0
-    served = await restarted(served, unlearning=replace(served.plan.unlearning, every_s=200.0))
-    assert await jobs(served) == []
-    served.clock.at += 101.0
-    await served.turn()
-    assert await jobs(served) == ["running"]
 
 
 async def test_after_the_last_round_nobody_is_waited_for(taught, restarted):

@@ -10,7 +10,6 @@ from foltr.core.learning.evolution_strategies import AdamState, adam_ascent, es_
 from foltr.core.methods.registry import initial_weights
 from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.states import Pacing
 from foltr.core.protocol.trainings import (
     EvolutionTraining,
     FedIpsTraining,
@@ -187,19 +186,3 @@ async def test_the_relevance_function_of_fedips_travels_with_the_model(serve, un
     assert announced.round.training == training
     with pytest.raises(SettingsError, match="values in a model = 11, but the settings have values in a model = 5"):
         await serve(TWO, n_features=N_FEATURES, training=training.model_copy(update={"propensities": "known"}))
-
-
-async def test_an_update_that_is_out_of_date_weighs_less_in_every_method(serve, unsigned):
-    """In a buffer of FOLtR-ES the stale gradient is shrunk by (1 + s) ** -exponent, its share is not."""
-    policy = RoundPolicy(1, 1, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=5, staleness_exponent=1.0)
-    served = await serve(policy, n_features=N_FEATURES, training=EVOLUTION)
-    devices = [unsigned("alice"), unsigned("bob")]
-    await served.join(devices)
-    for number, device in enumerate(devices, start=1):
-        served.update(device, number, 0, body=EvolutionPair(seed=number, plus=1.0, minus=0.0))
-        await served.turn()
-    state = AdamState.zeros(N_FEATURES)
-    for number, weight in ((1, 1.0), (2, 0.5)):
-        gradient = weight * es_direction(number, N_FEATURES, EVOLUTION.noise_scale, 1.0, 0.0)
-        state, _ = adam_ascent(state, gradient, EVOLUTION.server_learning_rate)
-    assert (await models_of(served))[2][1] == state.to_bytes()

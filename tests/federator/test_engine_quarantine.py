@@ -83,16 +83,6 @@ def test_a_copy_of_what_a_quarantine_withdrew_counts_once_at_most(state, operato
     assert told(decide(state, a.updates(2, base=1, update_id="1" * 32))) == [("a", "overlaps")]
 
 
-def test_a_lifted_client_contributes_again(state, operator):
-    """In the same round, if that still collects."""
-    (a,) = members(state, operator, "a")
-    decide(state, a.updates(), operator.quarantines("a", sequence=1))
-    decisions = decide(state, operator.lifts("a", sequence=2), a.updates(update_id="1" * 32))
-    assert changes(decisions) == [("a", None)]
-    assert told(decisions) == [("a", "accepted")]
-    assert events(decisions) == [("quarantine_lifted", None, "a")]
-
-
 @pytest.mark.parametrize("is_online", [True, False])
 def test_who_is_let_out_is_back_if_it_is_connected(state, operator, is_online):
     """A job that paused for want of devices goes on with it."""

@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from support.deaths import dying_at
-from support.federator_without_network import TOPICS
 from support.voting_devices import (
     BACK,
     NAMES,
@@ -20,15 +18,13 @@ from support.voting_devices import (
     unlearn,
 )
 
-from foltr.broker.link import InboundMessage
-from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.membership import Forget, Status
 from foltr.core.protocol.orders import AllowReset, OrderAnswer
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
-from foltr.storage.erasure.gathering import find_reset, waiting_reset
+from foltr.storage.erasure.gathering import waiting_reset
 from foltr.storage.erasure.unlearning_jobs import list_jobs
 from foltr.storage.models import latest_model
 from foltr.storage.queries import get_round
@@ -103,50 +99,6 @@ async def test_a_job_that_is_held_begins_once_nothing_is_lost_by_it(voting, oper
     assert answered.code == "unknown_job"
 
 
-async def test_a_death_after_models_were_taken_back_holds_no_job(voting, restarted) -> None:
-    """The next federator begins it, without an order."""
-    served, devices = await voting(unlearning=BY_ORDER[0])
-    await hold(served, devices)
-
-    with dying_at(Failpoint.MODEL_ROLLED_BACK, "federator.rounds"):
-        await play(served, devices, "----", names=OTHERS)
-    following = await restarted(served)
-    await unlearn(following, devices, "a")
-    await done(following)
-    await is_clean(following)
-
-
-async def test_rounds_after_a_held_job_was_let_go_are_kept(voting) -> None:
-    """Without that it would have gone back to the first model at a later order, and what was taught since with it."""
-    served, devices = await voting(unlearning=BY_ORDER[2])
-    await hold(served, devices)
-    await play(served, devices, "----", names=OTHERS)
-    await unlearn(served, devices, "a")
-    await play(served, devices, names=OTHERS)
-    before = await latest_model(served.db, "mail")
-    for _ in range(5):
-        served.clock.at += 1.1
-        await served.turn()
-    assert await latest_model(served.db, "mail") == before
-    assert before.round is not None
-
-
-async def test_an_order_in_the_turn_in_which_models_are_taken_back(voting, operator) -> None:
-    """It is obeyed first: the job that it allows begins on what was restored, and has done no harm."""
-    served, devices = await voting(unlearning=BY_ORDER[0])
-    await hold(served, devices)
-    opened_at = served.actor.state.round.opened_at
-    await vote(served, devices, OTHERS, -1)
-    served.clock.at = opened_at + 59.9
-    served.actor.receive(InboundMessage(TOPICS.operator, operator.says(ALLOW, 1).payload, retained=False))
-    served.clock.at = opened_at + 60.1
-    await served.turn()
-    assert (await origins(served))[3] == (3, 0, 0)
-    await unlearn(served, devices, "a")
-    await done(served)
-    await is_clean(served)
-
-
 @pytest.mark.parametrize(
     "policy",
     [BACK, *(pytest.param(policy, marks=pytest.mark.nightly) for policy in STEPWISE.values())],
@@ -166,19 +118,6 @@ async def test_a_job_that_waits_for_its_swap_is_given_up(voting, policy) -> None
     assert (job.state, job.step) == ("running", 2), "it has caught up, and updates wait for the end of their round"
     await take_back_and_unlearn(served, devices)
     assert await states(served) == ["failed", "done"]
-    await is_clean(served)
-
-
-async def test_a_job_that_an_order_has_allowed_is_given_up_as_any_other(voting, operator) -> None:
-    """The order was for that job: the next one has to go back to no first model, and needs none."""
-    served, devices = await voting(unlearning=BY_ORDER[0])
-    await hold(served, devices)
-    await vote(served, devices, OTHERS, -1)
-    await order(served, operator, ALLOW, 1)
-    assert await states(served) == ["failed", "running"]
-    await take_back_and_unlearn(served, devices)
-    assert await states(served) == ["failed", "failed", "done"]
-    assert await find_reset(served.db, "mail", 3) is None
     await is_clean(served)
 
 

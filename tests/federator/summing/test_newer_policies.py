@@ -40,16 +40,6 @@ async def test_a_round_that_ends_sooner_keeps_its_deadline(secure) -> None:
     assert (await find_round(rounds.served.db, "mail", 1)).closes_at == to_datetime(1_005.0)
 
 
-async def test_a_round_that_helpers_are_asked_about_goes_on(secure) -> None:
-    """It has no deadline any more; it ends as it would have."""
-    rounds = await secure()
-    await rounds.send_all()
-    rounds.publish(rounds.federation.issue(version=2, n_interactions=1, **QUIET))
-    await rounds.served.turn()
-    assert rounds.state is RoundState.CHECKING
-    assert (await rounds.until_closed(1)).state is RoundState.COMPLETED
-
-
 async def test_a_policy_whose_verify_key_cannot_be_opened_is_not_taken_up(secure) -> None:
     """An event says so and what to do; rounds go on under the policy that is known."""
     rounds = await secure()
@@ -124,10 +114,7 @@ async def test_a_federation_that_is_over_starts_without_the_key_of_its_last_roun
 
 @pytest.mark.parametrize("state", [RoundState.COLLECTING, RoundState.CHECKING, RoundState.OPENING])
 async def test_a_round_whose_verify_key_is_lost_does_not_keep_the_federation_from_going_on(secure, state) -> None:
-    """The federator's credentials were lost, and the operator has made others, and a policy for them.
-
-    Nobody sends to the round that was open; one that was opening needs the key no more.
-    """
+    """The operator has made others, and a policy for them: nobody sends to the round that was open."""
     options = {}
     rounds = await secure(proofs=True, secure=options)
     await rounds.send_all(rounds.clients[:2] if state is RoundState.COLLECTING else None)
