@@ -83,7 +83,6 @@ async def test_the_optimiser_goes_on_where_the_last_round_left_it(evolving):
 async def test_a_restart_in_the_middle_of_aggregation_takes_the_same_step(evolving, serve, at):
     """The state comes from the newest model that is stored: no step of the optimiser is lost, or taken twice."""
     served, devices = evolving
-
     send_pairs(served, devices, 2, PAIRS[1])
     with dying_at(at, "federator.rounds", "storage.rounds"):
         await served.turn()

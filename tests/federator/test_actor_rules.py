@@ -144,7 +144,6 @@ async def test_a_kill_around_the_close_of_a_round_repeats_it_bit_for_bit(joined,
     rule = read_rule("bucketing+trimmed-mean", byzantine=1, parameters={"bucket_size": 2, "beyond_bounds": True})
     policy = replace(FIVE, rule=rule)
     served, devices = await joined(policy)
-
     send(served, devices)
     with dying_at(at, "federator.batch_writer", "federator.rounds", "storage.rounds"):
         await served.turn()

@@ -141,7 +141,6 @@ async def test_a_federator_that_dies_in_the_swap_has_changed_nothing(attacked, s
     """The next one swaps, with the same evidence; and what follows can be replayed."""
     served, devices = attacked
     before = await evidence(served)
-
     with dying_at(Failpoint.IN_SWAP_TRANSACTION, "storage.erasure.unlearning_jobs"):
         await forget(served, devices.pop(SYBIL))
         await unlearn(served, devices.values(), honest)

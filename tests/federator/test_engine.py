@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from support.intake_decisions import backlog, end_round
+from support.intake_decisions import OPENED, backlog, end_round, members
 
 from foltr.broker.buffer import RefusalCause, RefusedSender
 from foltr.broker.link import InboundMessage
@@ -25,7 +25,6 @@ from foltr.federator.reading import UpdateLimits, read_message
 from foltr.federator.round import RoundPolicy
 from foltr.storage.records import StoredUpdate
 
-OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=2, min_time_s=0.0, max_time_s=60.0)
 
 
@@ -45,12 +44,6 @@ def decide(state, *readings, at=OPENED + 1, stored=None):
     """The decisions, and how many messages were taken."""
     decisions, rest = engine.decide(state, backlog(*readings, at=at, stored=stored), at)
     return decisions, len(readings) - len(rest.messages)
-
-
-def members(state, operator, *names):
-    devices = [operator.enrol(name) for name in names]
-    decide(state, *(device.joins() for device in devices))
-    return devices
 
 
 def codes(decisions):

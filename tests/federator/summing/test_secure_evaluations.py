@@ -139,7 +139,6 @@ async def test_a_newer_policy_may_weigh_them_otherwise_or_have_none(secure) -> N
 async def test_a_federator_that_dies_tells_the_same(secure, module, dies_at) -> None:
     """Once, whenever it died: with the model, or not at all."""
     rounds = await started(secure)
-
     with dying_at(dies_at, module):
         await play(rounds)
     await rounds.restart()

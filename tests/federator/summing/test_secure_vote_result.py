@@ -141,7 +141,6 @@ async def test_the_next_federator_takes_back_all_the_same(voting, module, dies_a
     await play(rounds)
     for _ in range(3):
         await play(rounds, WORSE)
-
     with dying_at(dies_at, module):
         await play(rounds, WORSE)
     await rounds.restart()
@@ -164,7 +163,6 @@ async def test_a_death_loses_no_tally_and_counts_none_twice(voting, module, dies
     """It is stored with the model, or not at all."""
     rounds = await voting()
     await play(rounds)
-
     with dying_at(dies_at, module):
         await play(rounds, "---00")
     await rounds.restart()
