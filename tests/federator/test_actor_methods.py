@@ -140,14 +140,6 @@ async def test_what_fedper_does_not_share_stays_as_it_was_announced(serve, unsig
     assert (federation.method, federation.ranker, federation.hidden) == ("fedper", "neural", 3)
 
 
-async def test_a_neural_ranker_is_drawn_once(serve):
-    """Without a seed each start draws, and only the first draw is stored."""
-    ranker = {"n_features": N_FEATURES, "chosen_ranker": NEURAL}
-    first = await models_of(await serve(TWO, **ranker))
-    assert await models_of(await serve(TWO, **ranker)) == first
-    assert np.count_nonzero(unpack_vector(first[0][0])) == NEURAL.n_weights
-
-
 async def test_chosen_weights_are_those_of_the_ranker(serve):
     """What else training uses begins as ever; a start without them, or with the same, goes on."""
     training, chosen = FedIpsTraining(propensities="estimated"), pack_vector(np.arange(1.0, N_FEATURES + 1.0))

@@ -142,6 +142,9 @@ def test_quorum_and_deadline():
         (3, 10, Aggregate(), "full at min_time"),
     ]:
         assert with_contributions(n_updates).next_step(OPENED + after_s) == expected, case
+    decided = with_contributions(2)
+    decided.stop_collecting()
+    assert (decided.next_step(OPENED), decided.wake_at()) == (Aggregate(), OPENED), "due until it is done"
 
 
 def test_over_selection_asks_more_than_are_needed():

@@ -101,36 +101,17 @@ def test_a_sum_that_is_longer_than_its_clients_can_make_it_is_discarded():
         means([sum_row(masked_sum=words([12 + 13_000, 12, 12, 12, 12, 12]))])
 
 
+UNSAID = dict.fromkeys(
+    ("vote", "clicked", "reward", "base_reward", "credit_total", "credit_squares", "key_fingerprint")
+)
+
+
 async def stream(n: int, cohort: int = 0) -> AsyncIterator[UpdateRow]:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     for i in range(n):
         body = words([i + 1] * DIM)
-        yield UpdateRow(
-            FEDERATION,
-            1,
-            f"client-{i}",
-            "u",
-            0,
-            1,
-            "masked_u64",
-            len(body),
-            at,
-            0,
-            1,
-            cohort,
-            i,
-            None,
-            vote=None,
-            clicked=None,
-            reward=None,
-            base_reward=None,
-            credit_total=None,
-            credit_squares=None,
-            cipher="",
-            key_fingerprint=None,
-            ticket=b"t",
-            body=body,
-        )
+        about = (FEDERATION, 1, f"client-{i}", "u", 0, 1, "masked_u64", len(body), at, 0, 1, cohort, i, None)
+        yield UpdateRow(*about, **UNSAID, cipher="", ticket=b"t", body=body)
 
 
 async def test_only_those_in_the_set_are_added_up():

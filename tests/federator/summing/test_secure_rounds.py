@@ -155,6 +155,9 @@ async def test_what_no_helper_signed_is_no_answer(secure) -> None:
     await rounds.served.turn()
     assert rounds.state is RoundState.CHECKING
     assert (await rounds.until_closed()).state is RoundState.COMPLETED
+    rounds.hear(helper.topic, genuine)  # late: nobody is asked any more
+    await rounds.served.turn()
+    assert (rounds.number, rounds.state) == (2, RoundState.COLLECTING)
 
 
 async def test_devices_are_answered_while_helpers_are_asked(secure) -> None:
