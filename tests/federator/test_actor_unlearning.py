@@ -15,13 +15,14 @@ from support.unlearning_steps import (
     end_step,
     forget,
     notices,
+    one_leaves,
     play,
     step_of,
 )
 
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.membership import Leave
+from foltr.core.protocol.membership import Join, Leave, Status
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
@@ -158,6 +159,28 @@ async def test_low_coverage_falls_back_to_learning_anew(joined):
     receipt = verify_receipt(notices(served)[0].receipt.decode(), KEY.public)
     assert receipt.strategy == "relearn"
     assert unpack_vector((await latest_model(served.db, "mail")).weights).tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+async def test_a_job_without_devices_pauses_and_goes_on_when_one_is_back(joined):
+    """Also without who asked to be forgotten meanwhile; and the last round is not given up for the swap."""
+    served, devices = await one_leaves(joined, ONE, stop_after_round=2)
+    for device in devices[:2]:
+        served.receive(device, ClientTopic.STATUS, Status(federation="mail", client_id=device.client_id, online=False))
+    for _ in range(4):
+        served.clock.at += 11.0
+        await served.turn()
+    assert served.retained.topics["foltr/v1/mail/unlearning/1"].state == "paused"
+    served.receive(devices[0], ClientTopic.JOIN, Join(federation="mail", client_id="alice", sdk_version="1"))
+    await served.turn()
+    await forget(served, devices[1])
+    await end_step(served, [devices[0]], [1.0, 0, 0, 0])
+    assert (await get_round(served.db, "mail", 2)).state == "collecting"
+    served.update(devices[0], 2, 1, body=delta(ROWS[0]))
+    served.clock.at += 61.0
+    for _ in range(3):
+        await served.turn()
+    assert (await get_round(served.db, "mail", 2)).state == "completed"
+    assert (await list_models(served.db, "mail"))[3].unlearning_job == 1
 
 
 @pytest.mark.parametrize("training", [PdgdTraining(), EvolutionTraining()], ids=["by steps", "first model"])
