@@ -1,17 +1,7 @@
-"""Rounds are of the epoch in which they were opened, and once a policy has no more epochs no device hears of any."""
+"""Once a policy has no more epochs no device hears of a round under it."""
 
 from structlog.testing import capture_logs
 from support.secure_federation import QUIET, Heard
-
-from foltr.core.protocol.states import RoundState
-
-
-async def test_helpers_are_asked_about_the_epoch_in_which_a_round_was_opened(secure) -> None:
-    """Both times, also where the epoch has ended meanwhile."""
-    rounds = await secure()
-    await rounds.send_all()
-    assert {request.epoch for request in rounds.served.requests.sent} == {0}
-    assert (await rounds.until_closed()).state is RoundState.COMPLETED
 
 
 async def test_no_device_hears_of_a_round_after_the_policys_last_epoch(secure) -> None:

@@ -36,6 +36,7 @@ async def test_a_round_ends_in_the_mean_of_its_clients_with_the_noise_of_all_hel
     await rounds.send_all()
     assert rounds.state is RoundState.CHECKING
     assert rounds.served.receipts.codes() == {"accepted": 4}
+    assert {request.epoch for request in rounds.served.requests.sent} == {0}, "in which the round was opened"
     row = await rounds.until_closed()
     assert (row.state, row.n_updates, row.clip_norm) == (RoundState.COMPLETED, 4, CLIP_NORM)
     # Noise of variance 2 in steps of a hundredth, over four clients.
