@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from unittest.mock import AsyncMock, patch
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,6 +15,7 @@ from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.updates import DenseDelta
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
+from foltr.federator.store import FederationStore
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.erasure.unlearning_jobs import list_jobs
 from foltr.storage.queries import list_events
@@ -87,6 +89,16 @@ async def test_a_swap_is_not_followed_by_another_one_at_once(taught, restarted):
     served.clock.at += 2.0
     await served.turn()
     assert await jobs(served) == ["done", "running"]
+
+
+async def test_a_job_is_called_off_if_nobody_waits_for_it_any_more(taught):
+    """What is stored decides, when it would begin."""
+    served, devices = await taught()
+    await forget(served, devices[1])
+    served.clock.at += DAY + 1.0
+    with patch.object(FederationStore, "waiting_erasures", AsyncMock(return_value=[])):
+        await served.turn()
+    assert (await jobs(served), served.actor.finished) == ([], False)
 
 
 async def test_after_the_last_round_nobody_is_waited_for(taught, restarted):
