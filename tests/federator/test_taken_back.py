@@ -43,7 +43,6 @@ from foltr.storage.rounds import latest_round
 
 BY_ORDER = UnlearningPolicy(step_s=1.0, every_s=0.0, swap_every_s=0.0, min_coverage=0.0)
 OTHERS = NAMES[1:]
-ALLOW = AllowReset(federation="mail", job=2)
 
 
 async def states(served) -> list[str]:
@@ -51,7 +50,7 @@ async def states(served) -> list[str]:
 
 
 async def hold(served, devices) -> None:
-    """Two rounds on the first model as anchor, and an erasure whose job would put that in service, as nobody learns."""
+    """Two rounds on the first model as anchor, and an erasure whose job would put that in service: nobody learns."""
     await play(served, devices)
     await play(served, devices)
     await forget(served, devices["a"])
@@ -101,7 +100,7 @@ async def test_a_job_that_is_held_begins_once_nothing_is_lost_by_it(voting, oper
     await done(served)
     assert await states(served) == ["failed", "done"]
     await is_clean(served)
-    await order(served, operator, ALLOW, 1)
+    await order(served, operator, AllowReset(federation="mail", job=2), 1)
     (answered,) = [one for one in served.receipts.sent if isinstance(one, OrderAnswer)]
     assert answered.code == "unknown_job"
 
@@ -129,7 +128,7 @@ async def test_a_job_that_waits_for_its_swap_is_given_up(voting, policy) -> None
 
 
 async def test_a_job_that_is_paused_is_given_up(voting) -> None:
-    """It waits for devices no more: nothing is left to be learned again."""
+    """It no longer waits for devices: nothing is left to be learned again."""
     served, devices = await voting(unlearning=replace(STEPWISE[Strategy.RELEARN], step_s=10.0, patience_s=20.0))
     await play(served, devices)
     await play(served, devices)
