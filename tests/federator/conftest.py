@@ -18,7 +18,6 @@ from foltr.core.protocol.enrolment import issue_enrolment, issue_roster
 from foltr.core.protocol.fields import Message, pack_vector
 from foltr.core.protocol.membership import Forget, Join, Leave, Status
 from foltr.core.protocol.orders import (
-    DismissProposals,
     ForgetClient,
     LiftQuarantine,
     Order,
@@ -142,9 +141,6 @@ class Operator:
 
     def revokes(self, client_id: str, sequence: int, *, void_below: int = 99) -> ReceivedStatement:
         return self.says(RevokeClient(federation=FEDERATION, client_id=client_id, void_below=void_below), sequence)
-
-    def dismisses(self, client_id: str, sequence: int) -> ReceivedStatement:
-        return self.says(DismissProposals(federation=FEDERATION, client_id=client_id), sequence)
 
     def rotates(self, sequence: int, new_key: bytes, number: int) -> ReceivedStatement:
         return self.says(

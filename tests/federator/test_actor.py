@@ -6,12 +6,10 @@ from support.waiting import PATIENCE_S, until
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage
-from foltr.core.protocol.states import Pacing
 from foltr.core.protocol.topics import Topics
 from foltr.federator.round import RoundPolicy
 from foltr.storage.models import list_models
-from foltr.storage.orders import list_orders
-from foltr.storage.queries import list_contributions, list_events, list_rounds
+from foltr.storage.queries import list_events, list_rounds
 
 TOPICS = Topics("mail")
 
@@ -35,53 +33,6 @@ async def test_what_arrived_before_the_deadline_counts_however_much_it_is(serve,
     ]
 
 
-async def test_what_a_full_buffer_has_no_room_for_counts_in_the_next(serve, unsigned):
-    """The last update of one batch fills the round at its end: those of the next batch are not late."""
-    policy = RoundPolicy(500, 500, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=1)
-    served = await serve(policy)
-    crowd = [unsigned(f"client-{i:04d}") for i in range(600)]
-    await served.join(crowd)
-    for device in crowd:
-        served.update(device)
-    served.clock.at += 61  # the round is due, so all that waits is served in one turn
-    await served.turn()
-    assert served.receipts.codes() == {"accepted": 600}
-    assert [(row.state, row.n_updates) for row in await list_rounds(served.db, "mail")] == [
-        ("completed", 500),
-        ("collecting", 100),
-    ]
-
-
-async def test_an_order_behind_the_update_that_fills_the_round_does_no_harm(serve, operator):
-    """In the same batch, and in the one after: it is for a round that is over, which is an event and no crash."""
-    served = await serve(RoundPolicy(1, 1, 0.0, 60.0), enrolment_key=operator.key.public)
-    alice = operator.enrol("alice")
-    await served.join([alice])
-    served.update(alice)
-    served.actor.receive(InboundMessage(TOPICS.operator, operator.orders(1, 5.0, 1).payload, False))
-    await served.turn()
-    assert served.receipts.codes() == {"accepted": 1}
-    assert [row.outcome for row in await list_orders(served.db, "mail")] == ["refused"]
-    events = await list_events(served.db, "mail", kind="order_refused")
-    assert [(event.code, event.round) for event in events] == [("unknown_round", 2)]
-
-
-async def test_an_order_and_an_update_that_end_the_round_share_a_batch(serve, operator):
-    """The operator cuts the round short in the moment in which a quorum arrives."""
-    served = await serve(RoundPolicy(1, 9, 30.0, 60.0), enrolment_key=operator.key.public)
-    alice = operator.enrol("alice")
-    await served.join([alice])
-    served.clock.at += 10
-    served.actor.receive(InboundMessage(TOPICS.operator, operator.orders(1, 10.0, 1).payload, False))
-    served.clock.at -= 5
-    served.update(alice)
-    served.clock.at += 5
-    await served.turn()
-    first, second = await list_rounds(served.db, "mail")
-    assert (first.state, first.n_updates, first.max_time_s, first.min_time_s) == ("completed", 1, 10.0, 10.0)
-    assert (second.state, second.max_time_s) == ("collecting", 60.0)
-
-
 async def test_a_crowd_of_strangers_does_not_keep_the_operator_out(serve, operator):
     """Every place that strangers share is full; the roster still gets in, and so does a member's update."""
     small = IntakeLimits(max_waiting_per_sender=5, burst=20)
@@ -100,28 +51,6 @@ async def test_a_crowd_of_strangers_does_not_keep_the_operator_out(serve, operat
     assert (codes["alice"], codes["bob"]) == ("revoked", "accepted")
     (full,) = await list_events(served.db, "mail", kind="intake_full")
     assert "most from unknown clients" in full.detail
-
-
-async def test_members_and_the_selection_outlive_a_restart(serve, operator):
-    """The next federator draws from the same seed, knows the keys, and goes on with the open round."""
-    policy = RoundPolicy(1, 1, 0.0, 60.0, over_selection=0.0)
-    plan = {"enrolment_key": operator.key.public}
-    first = await serve(policy, **plan)
-    devices = [operator.enrol(f"client-{i}") for i in range(5)]
-    await first.join(devices)
-    first.update(devices[0])
-    await first.turn()
-    selection = first.actor.state.round.selection
-    assert (selection.n_selected, selection.n_eligible) == (1, 5)
-    second = await serve(policy, **plan)
-    assert second.actor.state.round.selection == selection
-    assert second.actor.state.selection_seed == first.actor.state.selection_seed
-    for device in devices:
-        second.update(device, 2, 1)
-    await second.turn()
-    codes = second.receipts.codes()
-    assert codes["accepted"] == 1
-    assert [row.round for row in await list_contributions(second.db, "mail")] == [1, 2]
 
 
 async def test_run_ends_when_it_is_told_to(serve):
@@ -159,3 +88,26 @@ async def test_a_published_model_is_noted_once_and_does_not_keep_the_loop_busy(s
     assert n_turns <= 1
     served.actor.stop()
     await running
+
+
+async def test_a_full_round_lasts_its_least_time_also_after_a_restart(serve, unsigned, restarted):
+    """Then it ends with what it has; a device that comes too late hears so at once, and takes part in the next."""
+    served = await serve(RoundPolicy(1, 2, 10.0, 60.0))
+    devices = [unsigned(name) for name in "abc"]
+    await served.join(devices)
+    for device in devices:
+        served.update(device)
+    await served.turn()
+    assert served.receipts.codes() == {"accepted": 2, "late": 1}
+    assert [row.state for row in await list_rounds(served.db, "mail")] == ["collecting"]
+    served = await restarted(served)
+    served.clock.at += 9.0
+    await served.turn()
+    assert [row.state for row in await list_rounds(served.db, "mail")] == ["collecting"]
+    served.clock.at += 1.5
+    await served.turn()
+    rows = await list_rounds(served.db, "mail")
+    assert [(row.state, row.n_updates) for row in rows] == [("completed", 2), ("collecting", 0)]
+    served.update(devices[2], 2, 1)
+    await served.turn()
+    assert served.receipts.codes() == {"accepted": 1}

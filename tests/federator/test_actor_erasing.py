@@ -5,7 +5,6 @@ from functools import partialmethod
 import pytest
 from support.unlearning_steps import ask
 
-from foltr.core.errors import UnavailableError
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.states import Strategy
 from foltr.federator.job import UnlearningPolicy
@@ -88,19 +87,6 @@ async def test_others_are_answered_between_the_parts(taught):
     assert await state_of(served) == "unlearning"
 
 
-async def test_the_next_federator_goes_on(taught, serve):
-    """One that was stopped in the middle leaves the rest to whoever starts after it."""
-    served, (alice, *_) = await taught()
-    ask(served, alice)
-    await served.turn()
-    assert await state_of(served) == "erasing"
-    again = await serve(POLICY, unlearning=ROLLBACK)
-    assert again.actor.eraser.is_erasing
-    assert not again.actor.finished
-    await until_erased(again)
-    assert "updates" not in await rows_of(again.db, "mail", "alice")
-
-
 async def test_who_asks_again_meanwhile_is_told_and_keeps_its_key_until_its_rows_are_gone(taught, monkeypatch):
     """Else the key that is destroyed with the last row would not be found, and its receipt would say so."""
     served, (alice, *_) = await taught()
@@ -122,21 +108,3 @@ async def test_who_asks_again_meanwhile_is_told_and_keeps_its_key_until_its_rows
     assert destroyed == ["alice"]
     (row,) = await list_erasures(served.db, "mail")
     assert row.key_destroyed
-
-
-async def test_a_database_that_is_away_between_the_parts_ends_it(taught, monkeypatch):
-    """As in every other transaction; the next one goes on."""
-    served, (alice, *_) = await taught()
-    ask(served, alice)
-    await served.turn()
-
-    async def away(*_arguments, **_options):
-        raise UnavailableError("the database is away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FederationStore, "erase_more", away)
-        served.clock.at += 1.0
-        with pytest.raises(UnavailableError):
-            await served.turn()
-    assert await state_of(served) == "erasing"
-    await until_erased(served)

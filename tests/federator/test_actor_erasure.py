@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
@@ -32,7 +31,7 @@ from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.erasures import find_erasure, list_erasures
 from foltr.storage.orders import list_orders
-from foltr.storage.queries import get_round, list_contributions, list_events, list_rounds
+from foltr.storage.queries import list_events, list_rounds
 
 
 def contents(folder: Path) -> list[bytes]:
@@ -53,51 +52,6 @@ async def test_who_never_contributed_is_forgotten_at_once(joined):
     assert served.retained.topics["foltr/v1/mail/clients/carol/forget"] is None
 
 
-async def test_a_name_that_was_forgotten_is_not_used_again(joined):
-    """Not by a join nor by an update; and whoever asks again gets the same receipt."""
-    served, devices = await joined()
-    await forget(served, devices[2])
-    first = notices(served)[0].receipt
-    served.receipts.sent.clear()
-    served.receive(devices[2], ClientTopic.JOIN, Join(federation="mail", client_id="carol", sdk_version="1"))
-    served.update(devices[2], 1, 0, body=delta(ROWS[2]))
-    await forget(served, devices[2])
-    assert [one.code for one in served.receipts.sent] == ["forgotten"] * 3
-    assert notices(served)[0].receipt == first
-
-
-async def test_it_is_withdrawn_and_forgotten_in_one_transaction(joined, serve, monkeypatch):
-    """A federator that dies before it erases has withdrawn nothing either, and does both when it is asked again."""
-    served, devices = await joined()
-    served.update(devices[2], 1, 0, body=delta(ROWS[2]))
-    await served.turn()
-    monkeypatch.setattr(served.actor.eraser, "erase", Mock(side_effect=OSError("killed")))
-    ask(served, devices[2])
-    with pytest.raises(OSError, match="killed"):
-        await served.turn()
-    assert [row.client_id for row in await list_contributions(served.db, "mail")] == ["carol"]
-    again = await serve(THREE, n_features=N_FEATURES, key=KEY, unlearning=EAGER)
-    assert list(again.actor.state.current_round.contributions) == ["carol"]
-    ask(again, devices[2])
-    await again.turn()
-    assert [one.code for one in notices(again)] == [ReceiptCode.FORGOTTEN]
-    assert await list_contributions(again.db, "mail") == []
-
-
-async def test_a_round_that_is_filled_as_one_leaves_it_is_completed_without(joined):
-    """Who is forgotten goes before the round stops collecting, although both are decided in one batch."""
-    served, devices = await joined(RoundPolicy(2, 2, 0.0, 60.0))
-    served.update(devices[2], 1, 0, body=delta(ROWS[2]))
-    await served.turn()
-    ask(served, devices[2])
-    for device, row in zip(devices[:2], ROWS[:2], strict=True):
-        served.update(device, 1, 0, body=delta(row))
-    await served.turn()
-    first = await get_round(served.db, "mail", 1)
-    assert (first.state, first.n_updates) == ("completed", 2)
-    assert {row.client_id for row in await list_contributions(served.db, "mail")} == {"alice", "bob"}
-
-
 async def test_lost_keys_stop_nobody(joined):
     """What cannot be read is not replayed; the federator goes on, and erases."""
     served, devices = await joined(unlearning=replace(EAGER, may_reset=True))
@@ -111,12 +65,16 @@ async def test_lost_keys_stop_nobody(joined):
     assert (row.state, row.key_destroyed) == ("done", False)
 
 
-async def test_its_name_is_not_written_again(joined):
-    """A device that was away and asks to join is told, and no row says who it was."""
+async def test_a_forgotten_name_is_not_used_or_written_again(joined):
+    """A device that was away and asks to join is told, with its receipt if it asks, and no row says who it was."""
     served, devices = await joined()
     await forget(served, devices[2])
+    first = notices(served)[0].receipt
+    served.receipts.sent.clear()
     served.receive(devices[2], ClientTopic.JOIN, Join(federation="mail", client_id="carol", sdk_version="1"))
-    await served.turn()
+    await forget(served, devices[2])
+    assert [one.code for one in served.receipts.sent] == ["forgotten"] * 2
+    assert notices(served)[0].receipt == first
     events = await list_events(served.db, "mail")
     assert [event.code for event in events if event.code] == ["forgotten"]
     assert not [event for event in events if event.client_id == "carol" or "carol" in event.detail]
@@ -161,63 +119,30 @@ async def test_the_operator_may_ask_and_again(serve, operator):
     assert [(one.number, one.reply) for one in told] == [(1, "obeyed"), (2, "obeyed"), (2, "obeyed"), (3, "refused")]
 
 
-async def test_many_who_ask_at_once_do_not_hold_up_the_others(serve, unsigned):
-    """A few are erased in a turn; an update that came behind all requests is answered in the first one."""
+async def test_many_who_ask_at_once_do_not_hold_up_the_others(serve, unsigned, monkeypatch):
+    """An update behind all requests is answered first; a turn erases a few, and one where the last one took long."""
     served = await serve(RoundPolicy(9, 20, 60.0, 60.0), n_features=N_FEATURES, key=KEY, unlearning=EAGER)
-    leaving = [unsigned(f"leaver-{i}") for i in range(10)]
-    stays = unsigned("stays")
+    leaving, stays = [unsigned(f"leaver-{i}") for i in range(10)], unsigned("stays")
     await served.join([*leaving, stays])
+    store = served.actor._store  # noqa: SLF001 (only the database is slow)
+    erase, takes_s = store.erase_client, iter([0.0] * 7 + [0.2] * 3)
+
+    async def erase_slowly(request):
+        served.clock.at += next(takes_s)
+        return await erase(request)
+
+    monkeypatch.setattr(store, "erase_client", erase_slowly)
     for device in leaving:
         ask(served, device)
     served.update(stays, 1, 0, body=delta(ROWS[0]))
     n_told = []
-    for _ in range(3):
+    for _ in range(4):
         await served.turn()
         n_told.append(len(notices(served)))
-    assert n_told == [4, 8, 10]
-    updates = [one for one in served.receipts.sent if isinstance(one, UpdateReceipt)]
-    assert [(one.client_id, one.code) for one in updates] == [("stays", ReceiptCode.ACCEPTED)]
-    assert served.receipts.sent.index(updates[0]) < served.receipts.sent.index(notices(served)[4])
-
-
-async def test_where_an_erasure_takes_long_a_turn_has_one(serve, unsigned, monkeypatch):
-    """By how long the last one took: the others are answered in between."""
-    served = await serve(RoundPolicy(9, 20, 60.0, 60.0), n_features=N_FEATURES, key=KEY, unlearning=EAGER)
-    leaving = [unsigned(f"leaver-{i}") for i in range(6)]
-    await served.join(leaving)
-    store = served.actor._store  # noqa: SLF001 (only the database is slow)
-    erase = store.erase_client
-
-    async def slowly(request):
-        served.clock.at += 0.2
-        return await erase(request)
-
-    monkeypatch.setattr(store, "erase_client", slowly)
-    for device in leaving:
-        ask(served, device)
-    n_told = []
-    for _ in range(3):
-        await served.turn()
-        n_told.append(len(notices(served)))
-    assert n_told == [4, 5, 6]
-
-
-async def test_nobody_else_waits_for_an_erasure(joined, monkeypatch):
-    """What is stored of the others in the same turn is answered before anything is erased."""
-    served, devices = await joined()
-    erase, told_before = served.actor.eraser.erase, []
-
-    async def noting(wanted):
-        told_before.extend(one.client_id for one in served.receipts.sent if isinstance(one, UpdateReceipt))
-        return await erase(wanted)
-
-    monkeypatch.setattr(served.actor.eraser, "erase", noting)
-    ask(served, devices[2])
-    served.update(devices[0], 1, 0, body=delta(ROWS[0]))
-    served.receipts.sent.clear()
-    await served.turn()
-    assert told_before == ["alice"]
-    assert [one.code for one in notices(served)] == ["forgotten"]
+    assert n_told == [4, 8, 9, 10]
+    (update,) = [one for one in served.receipts.sent if isinstance(one, UpdateReceipt)]
+    assert (update.client_id, update.code) == ("stays", ReceiptCode.ACCEPTED)
+    assert served.receipts.sent[0] is update, "it was answered before anything was erased"
 
 
 async def test_no_bytes_of_it_are_left(joined, tmp_path: Path):

@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from pydantic import ValidationError
-from support.voting_devices import BACK, NAMES, ONES, forget, order, said, unlearn
+from support.voting_devices import BACK, NAMES, ONES, forget, said, unlearn
 
 from foltr.core.protocol.evaluations import Evaluation
-from foltr.core.protocol.orders import QuarantineClient
 from foltr.core.protocol.trainings import FpdgdPaperTraining
 from foltr.storage.queries import get_round
 from foltr.storage.rounds import latest_round
@@ -31,16 +29,6 @@ async def play(served, devices, mean: float | None, *, names=NAMES, vote: int | 
     await served.turn()
     served.clock.at += 100.0
     await served.turn()
-
-
-async def test_the_same_update_again_counts_once(voting) -> None:
-    """The first bytes count, whatever the second say."""
-    served, devices = await voting(evaluation=True)
-    for mean in (GOOD, BAD):
-        served.update(devices["c"], 1, 0, body=ONES, evaluation=earned(mean))
-        await served.turn()
-    row = await get_round(served.db, "mail", 1)
-    assert (row.n_evaluations, row.reward) == (1, GOOD)
 
 
 async def test_who_does_not_ask_stores_nothing(voting, restarted) -> None:
@@ -102,41 +90,6 @@ async def test_the_credits_of_all_but_the_most_favourable_client_are_announced(v
     assert (await restarted(served, evaluation=False)).shown.evaluation is None
 
 
-async def test_a_copy_counts_no_credits_twice(voting) -> None:
-    served, devices = await voting(evaluation=True)
-    for _ in range(2):
-        served.update(devices["b"], 1, 0, body=ONES, evaluation=credited(1.0, 4.0))
-        await served.turn()
-    await credit(served, devices, {name: total for name, total in GIVEN.items() if name != "b"})
-    assert shared(served) == (4.0, 20.0)
-
-
-@pytest.mark.parametrize("claimed", [credited(1e5, 1e-300), credited(1e5, 1e5)])
-async def test_one_that_claims_all_it_can_adds_nothing_for_the_model(voting, claimed) -> None:
-    served, devices = await voting(evaluation=True)
-    served.update(devices["a"], 1, 0, body=ONES, evaluation=claimed)
-    await credit(served, devices, dict.fromkeys("bcde", 1.0))
-    total, squares = shared(served)
-    assert total <= 4.0
-    assert 16.0 <= squares <= 20.0
-
-
-async def test_a_round_of_liars_ends_like_any(voting) -> None:
-    """Each claims all that a message may; what they add up to is announced."""
-    served, devices = await voting(evaluation=True)
-    for _ in range(2):
-        opened = await latest_round(served.db, "mail")
-        for name in NAMES:
-            told = {"evaluation": credited(1e5, 1e5)}
-            served.update(devices[name], opened.number, opened.base_version, body=ONES, **told)
-        await served.turn()
-        served.clock.at += 100.0
-        await served.turn()
-    assert shared(served) == (8e5, 1e6)
-    with pytest.raises(ValidationError):
-        credited(1.1e5, 1.0)
-
-
 async def test_credits_of_models_that_were_taken_back_count_no_more(voting) -> None:
     """Devices send none of these, either; an update that trained from one is refused anyway."""
     served, devices = await voting(evaluation=True)
@@ -160,11 +113,3 @@ async def test_the_credits_of_an_erased_client_go_with_it(voting) -> None:
     await unlearn(served, devices)
     assert shared(served) == (0.0, 0.0)
     assert served.shown.evaluation.credits_since == served.shown.model.version > 1
-
-
-async def test_the_credits_of_a_client_in_quarantine_do_not_count(voting, operator) -> None:
-    served, devices = await voting(evaluation=True)
-    await credit(served, devices, GIVEN)
-    await order(served, operator, QuarantineClient(federation="mail", client_id="b", reason="it lies"), 1)
-    await credit(served, devices, {name: total for name, total in GIVEN.items() if name != "b"})
-    assert shared(served) == (6.0, 32.0)

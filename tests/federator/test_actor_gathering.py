@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from unittest.mock import AsyncMock, patch
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,6 +15,7 @@ from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.updates import DenseDelta
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
+from foltr.federator.store import FederationStore
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.erasure.unlearning_jobs import list_jobs
 from foltr.storage.queries import list_events
@@ -69,19 +71,6 @@ async def test_ten_sybils_cost_one_job(taught, restarted):
     assert (await jobs(served), await states(served)) == (["done"], {"done"})
 
 
-async def test_enough_of_them_begin_a_job_at_once(taught, restarted):
-    """`unlearn_after` of them, counted over a restart."""
-    served, devices = await taught(after=3)
-    for sybil in devices[1:3]:
-        await forget(served, sybil)
-    served = await restarted(served)
-    assert await jobs(served) == []
-    await forget(served, devices[3])
-    assert await jobs(served) == ["running"]
-    await unlearn(served, devices, [1.0, 0, 0, 0])
-    assert await jobs(served) == ["done"]
-
-
 async def test_a_swap_is_not_followed_by_another_one_at_once(taught, restarted):
     """Not within the hour, though enough wait and the federator was restarted; what is erased is so at once."""
     served, devices = await taught(after=1)
@@ -102,16 +91,14 @@ async def test_a_swap_is_not_followed_by_another_one_at_once(taught, restarted):
     assert await jobs(served) == ["done", "running"]
 
 
-async def test_another_setting_holds_from_the_restart_on(taught, restarted):
-    """What is stored is when they asked, not when a job was to begin."""
+async def test_a_job_is_called_off_if_nobody_waits_for_it_any_more(taught):
+    """What is stored decides, when it would begin."""
     served, devices = await taught()
     await forget(served, devices[1])
-    served.clock.at += 100.0
-    served = await restarted(served, unlearning=replace(served.plan.unlearning, every_s=200.0))
-    assert await jobs(served) == []
-    served.clock.at += 101.0
-    await served.turn()
-    assert await jobs(served) == ["running"]
+    served.clock.at += DAY + 1.0
+    with patch.object(FederationStore, "waiting_erasures", AsyncMock(return_value=[])):
+        await served.turn()
+    assert (await jobs(served), served.actor.finished) == ([], False)
 
 
 async def test_after_the_last_round_nobody_is_waited_for(taught, restarted):

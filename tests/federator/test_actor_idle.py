@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from support.voting_devices import ONES, STEPWISE, forget
 
-from foltr.broker.link import InboundMessage
 from foltr.core.protocol.membership import Status
 from foltr.core.protocol.states import Strategy
-from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.round import RoundPolicy
 from foltr.storage.queries import list_events, list_rounds
 
@@ -71,24 +70,6 @@ async def test_an_idle_round_outlives_a_restart_and_makes_way_for_other_settings
     assert [(row.round, row.state, row.min_clients) for row in rows] == [(1, "abandoned", 1), (2, "collecting", 2)]
 
 
-async def test_a_plan_with_a_last_round_counts_every_round(serve):
-    """What is to end after so many rounds does, with or without devices."""
-    served = await serve(POLICY, stop_after_round=2)
-    await passed(served, 2)
-    assert [row.reason for row in await list_rounds(served.db, "mail")] == ["no_updates", "no_updates"]
-
-
-async def test_a_round_with_another_deadline_by_order_ends_by_it(serve, operator):
-    """The order was for this round: the one after it has the limits of the settings again."""
-    served = await serve(POLICY, enrolment_key=operator.key.public)
-    order = operator.orders(1, 120.0, 1)
-    served.actor.receive(InboundMessage(Topics("mail").operator, order.payload, False))
-    await served.turn()
-    await passed(served, 2)
-    rows = await list_rounds(served.db, "mail")
-    assert [(row.state, row.max_time_s) for row in rows] == [("abandoned", 120.0), ("collecting", 60.0)]
-
-
 async def test_a_round_that_asks_some_makes_way_for_one_that_asks_whoever_comes(serve, unsigned):
     """Those it asks may never come back; the next one was opened while nobody was online, and begins anew."""
     served = await serve(replace(POLICY, max_clients=1, over_selection=0.0))
@@ -128,16 +109,3 @@ async def test_where_there_can_be_no_anchor_a_round_begins_anew_too(voting, rest
     n_rounds = len(await list_rounds(served.db, "mail"))
     await passed(served, 5)
     assert len(await list_rounds(served.db, "mail")) == n_rounds
-
-
-async def test_a_round_that_is_held_back_is_abandoned_at_its_deadline(serve):
-    """How long the next one is held back goes by its own deadline, and helpers may wait for higher numbers."""
-    served = await serve(POLICY)
-    served.actor.rounds.hold(True)
-    await passed(served, 1)
-    served.actor.rounds.hold(False)
-    await passed(served, 3)
-    assert [(row.round, row.state) for row in await list_rounds(served.db, "mail")] == [
-        (1, "abandoned"),
-        (2, "collecting"),
-    ]

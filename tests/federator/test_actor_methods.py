@@ -10,7 +10,6 @@ from foltr.core.learning.evolution_strategies import AdamState, adam_ascent, es_
 from foltr.core.methods.registry import initial_weights
 from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.states import Pacing
 from foltr.core.protocol.trainings import (
     EvolutionTraining,
     FedIpsTraining,
@@ -84,7 +83,6 @@ async def test_the_optimiser_goes_on_where_the_last_round_left_it(evolving):
 async def test_a_restart_in_the_middle_of_aggregation_takes_the_same_step(evolving, serve, at):
     """The state comes from the newest model that is stored: no step of the optimiser is lost, or taken twice."""
     served, devices = evolving
-
     send_pairs(served, devices, 2, PAIRS[1])
     with dying_at(at, "federator.rounds", "storage.rounds"):
         await served.turn()
@@ -142,14 +140,6 @@ async def test_what_fedper_does_not_share_stays_as_it_was_announced(serve, unsig
     assert (federation.method, federation.ranker, federation.hidden) == ("fedper", "neural", 3)
 
 
-async def test_a_neural_ranker_is_drawn_once(serve):
-    """Without a seed each start draws, and only the first draw is stored."""
-    ranker = {"n_features": N_FEATURES, "chosen_ranker": NEURAL}
-    first = await models_of(await serve(TWO, **ranker))
-    assert await models_of(await serve(TWO, **ranker)) == first
-    assert np.count_nonzero(unpack_vector(first[0][0])) == NEURAL.n_weights
-
-
 async def test_chosen_weights_are_those_of_the_ranker(serve):
     """What else training uses begins as ever; a start without them, or with the same, goes on."""
     training, chosen = FedIpsTraining(propensities="estimated"), pack_vector(np.arange(1.0, N_FEATURES + 1.0))
@@ -187,19 +177,3 @@ async def test_the_relevance_function_of_fedips_travels_with_the_model(serve, un
     assert announced.round.training == training
     with pytest.raises(SettingsError, match="values in a model = 11, but the settings have values in a model = 5"):
         await serve(TWO, n_features=N_FEATURES, training=training.model_copy(update={"propensities": "known"}))
-
-
-async def test_an_update_that_is_out_of_date_weighs_less_in_every_method(serve, unsigned):
-    """In a buffer of FOLtR-ES the stale gradient is shrunk by (1 + s) ** -exponent, its share is not."""
-    policy = RoundPolicy(1, 1, 0.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=5, staleness_exponent=1.0)
-    served = await serve(policy, n_features=N_FEATURES, training=EVOLUTION)
-    devices = [unsigned("alice"), unsigned("bob")]
-    await served.join(devices)
-    for number, device in enumerate(devices, start=1):
-        served.update(device, number, 0, body=EvolutionPair(seed=number, plus=1.0, minus=0.0))
-        await served.turn()
-    state = AdamState.zeros(N_FEATURES)
-    for number, weight in ((1, 1.0), (2, 0.5)):
-        gradient = weight * es_direction(number, N_FEATURES, EVOLUTION.noise_scale, 1.0, 0.0)
-        state, _ = adam_ascent(state, gradient, EVOLUTION.server_learning_rate)
-    assert (await models_of(served))[2][1] == state.to_bytes()

@@ -36,19 +36,12 @@ async def refused(served):
     return len(rows), sum(row.n for row in rows)
 
 
-async def test_they_are_answered_before_they_are_stored(served):
-    """A flood of them costs no wait for the disk each."""
-    for _ in range(5):
-        await junk(served, 3)
-    assert served.receipts.codes() == {"malformed": 15}
-    assert await refused(served) == (0, 0)
-
-
-async def test_they_are_stored_soon_although_nothing_else_arrives(served):
-    """As one row, and the actor wakes by itself for it."""
+async def test_they_are_answered_at_once_and_stored_soon(served):
+    """A flood of them costs no wait for the disk each; they become one row although nothing else arrives."""
     await junk(served, 2)
     served.clock.at += HELD_S / 2
     await junk(served)
+    assert (served.receipts.codes(), await refused(served)) == ({"malformed": 3}, (0, 0))
     served.clock.at += HELD_S / 2
     await served.actor.turn(served.clock.now())
     assert await refused(served) == (1, 3)

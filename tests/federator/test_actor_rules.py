@@ -16,20 +16,15 @@ from foltr.core.aggregation.client_records import ClientRecords
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.round_report import ClientFate, Finding, RoundReport
 from foltr.core.aggregation.rule_spec import read_rule
-from foltr.core.errors import SettingsError
 from foltr.core.failpoints import Failpoint
 from foltr.core.methods.base import Memory, NextModel
 from foltr.core.methods.registry import make_aggregation
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.orders import LiftQuarantine, OrderAnswer, QuarantineClient, SetDeadline
-from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.orders import LiftQuarantine, QuarantineClient, SetDeadline
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import DenseDelta
 from foltr.federator.closing.stored_rules import round_rng
-from foltr.federator.plan import FederationPlan
-from foltr.federator.resumption import claim
 from foltr.federator.round import RoundPolicy
-from foltr.federator.store import FederationStore
 from foltr.storage.federations import get_federation
 from foltr.storage.models import list_models
 from foltr.storage.queries import (
@@ -108,17 +103,6 @@ async def test_a_mean_is_what_it_always_was(joined):
     assert [line.fate for line in await list_contributions(served.db, "mail")] == [None] * 5
 
 
-async def test_fewer_than_the_rule_needs_follow_the_fallback(joined):
-    """Three of five arrive; Krum needs five to withstand one, and the round's row says what was done instead."""
-    served, devices = await joined(KRUM)
-    send(served, devices[:3])
-    await served.turn()
-    row = await get_round(served.db, "mail", 1)
-    assert (row.state, row.aggregation, row.rule) == ("completed", "krum", "median")
-    assert "krum needs at least 2m + 3 = 5 updates" in row.fallback_reason
-    assert await weights_of(served, 1) == [1.0] * N_FEATURES
-
-
 async def test_a_fallback_may_be_no_model_at_all(joined):
     """The round is abandoned with a reason, and an event says it in words; the next one goes on from the same model."""
     served, devices = await joined(replace(FIVE, rule=read_rule("krum", byzantine=1, fallback="abandon")))
@@ -131,18 +115,6 @@ async def test_a_fallback_may_be_no_model_at_all(joined):
     assert (event.round, "krum needs at least" in event.detail) == (1, True)
     send(served, devices, 2, 0)
     await served.turn()
-    assert await weights_of(served, 1) == [1.0] * N_FEATURES
-
-
-async def test_a_value_that_is_not_finite_refuses_its_update_not_the_round(joined):
-    """It is told so and leaves an event; the others are aggregated."""
-    served, devices = await joined(MEDIAN)
-    send(served, devices[:4])
-    served.update(devices[4], body=DenseDelta(dim=N_FEATURES, values=pack_vector([0.0, np.nan, 0.0, 0.0])))
-    await served.turn()
-    assert served.receipts.codes() == {"accepted": 4, "not_finite": 1}
-    row = await get_round(served.db, "mail", 1)
-    assert (row.state, row.n_updates, row.n_rejected) == ("completed", 4, 1)
     assert await weights_of(served, 1) == [1.0] * N_FEATURES
 
 
@@ -172,7 +144,6 @@ async def test_a_kill_around_the_close_of_a_round_repeats_it_bit_for_bit(joined,
     rule = read_rule("bucketing+trimmed-mean", byzantine=1, parameters={"bucket_size": 2, "beyond_bounds": True})
     policy = replace(FIVE, rule=rule)
     served, devices = await joined(policy)
-
     send(served, devices)
     with dying_at(at, "federator.batch_writer", "federator.rounds", "storage.rounds"):
         await served.turn()
@@ -183,46 +154,6 @@ async def test_a_kill_around_the_close_of_a_round_repeats_it_bit_for_bit(joined,
     lines = await list_contributions(again.db, "mail")
     assert [(line.client_id, line.fate, line.share, line.score, line.fate_reason) for line in lines] == fates
     assert [row.state for row in await list_rounds(again.db, "mail")] == ["completed", "collecting"]
-
-
-async def test_the_draws_of_a_round_follow_from_what_is_stored(serve):
-    """A secret seed that is drawn once, and the round's number; neither is announced to anybody."""
-    for _ in range(2):
-        served = await serve(FIVE, n_features=N_FEATURES)
-        federation = await get_federation(served.db, "mail")
-        claimed = await claim(FederationStore(served.db, "mail"), FederationPlan("mail", N_FEATURES), 0.0)
-        assert claimed.aggregation_seed == federation.aggregation_seed
-        assert federation.aggregation_seed != federation.selection_seed
-    draws = [round_rng(federation.aggregation_seed, number).random() for number in (1, 1, 2)]
-    assert draws[0] == draws[1] != draws[2]
-
-
-async def test_an_open_round_keeps_its_rule_and_the_next_one_has_the_new(joined, serve):
-    """As it keeps its limits: whoever contributed did so under that rule, and each round's row tells."""
-    served, devices = await joined(KRUM)
-    send(served, devices[:1])
-    await served.turn()
-    again = await serve(MEDIAN, n_features=N_FEATURES)
-    send(again, devices)
-    await again.turn()
-    send(again, devices, 2, 1)
-    await again.turn()
-    first, second, third = await list_rounds(again.db, "mail")
-    assert [(row.aggregation, row.rule) for row in (first, second)] == [("krum", "krum"), ("median", "median")]
-    assert (third.aggregation, third.rule) == ("median", None)
-
-
-async def test_a_stored_rule_that_is_unknown_is_told_at_start(joined, serve):
-    """As a foltr older than the one that opened the round would find it."""
-    served, _ = await joined(KRUM)
-    from sqlalchemy import update
-
-    from foltr.storage.tables import rounds
-
-    async with served.db.transaction() as connection:
-        await connection.execute(update(rounds).values(aggregation="oracle"))
-    with pytest.raises(SettingsError, match="unknown rule 'oracle'"):
-        await serve(MEDIAN, n_features=N_FEATURES)
 
 
 class Watchful:
@@ -262,24 +193,6 @@ def watchful(monkeypatch):
     return made
 
 
-async def test_what_a_rule_remembers_goes_from_model_to_model(joined, serve, watchful):
-    """Stored with the newest alone, and taken up from it after a restart."""
-    served, devices = await joined(MEDIAN)
-    send(served, devices)
-    await served.turn()
-    send(served, devices, 2, 1)
-    await served.turn()
-    again = await serve(MEDIAN, n_features=N_FEATURES)
-    send(again, devices, 3, 2)
-    await again.turn()
-    before, *later = [memory.defence for memory in watchful.memories]
-    rows = await list_models(again.db, "mail")
-    assert (before, [row.defence_state for row in rows[:-1]]) == (None, [None] * 3)
-    known = [ClientRecords.from_bytes(memory, N_FEATURES) for memory in (*later, rows[-1].defence_state)]
-    assert [records.n_rounds for records in known] == [1, 2, 3]
-    assert all(records.client_ids == tuple(sorted(device.client_id for device in devices)) for records in known)
-
-
 @pytest.mark.usefixtures("watchful")
 async def test_what_a_rule_finds_out_is_stored_with_the_round(joined):
     """As events with the evidence; nobody is put in quarantine by them."""
@@ -312,10 +225,7 @@ async def test_a_rule_that_takes_long_does_not_hold_up_the_network(joined, watch
 
 
 async def test_what_became_of_an_order_is_logged(serve, operator):
-    """Obeyed or refused, with why and the code, once it is stored; an order that changes nothing is silent.
-
-    Nobody is named but at level debug.
-    """
+    """Obeyed or refused, with why and the code; one that changes nothing is silent, and only debug lines have names."""
     served = await serve(FIVE, n_features=N_FEATURES, enrolment_key=operator.key.public)
     await served.join([operator.enrol("erin")])
     quarantine = QuarantineClient(federation="mail", client_id="erin", reason="it flips signs")
@@ -337,35 +247,3 @@ async def test_what_became_of_an_order_is_logged(serve, operator):
     assert not [line for line in said if "client_id" in line]
     named = [(line["event"], line["client_id"]) for line in lines if line["log_level"] == "debug"]
     assert named == [("client_quarantined", "erin"), ("quarantine_lifted", "erin")]
-
-
-async def test_a_quarantine_by_order_outlives_a_restart_until_it_is_lifted(serve, operator):
-    """The order arrives over the operator's topic; the row, the refusals and the order are there after a restart."""
-    key = operator.key.public
-    served = await serve(FIVE, n_features=N_FEATURES, enrolment_key=key)
-    devices = [operator.enrol(name) for name in NAMES]
-    await served.join(devices)
-    quarantine = operator.quarantines("erin", 1).payload
-    send(served, devices[4:], values=[1.0])
-    served.actor.receive(InboundMessage(TOPICS.operator, quarantine, retained=False))
-    await served.turn()
-    (row,) = await list_quarantined(served.db, "mail")
-    assert (row.client_id, row.quarantine_reason, row.membership) == ("erin", "it flips signs", "joined")
-    assert await list_contributions(served.db, "mail") == []
-    again = await serve(FIVE, n_features=N_FEATURES, enrolment_key=key)
-    again.actor.receive(InboundMessage(TOPICS.operator, quarantine, retained=False))
-    served_update = (
-        devices[4].update(1, 0, "f" * 32).model_copy(update={"base_hash": again.actor.state.model_hashes[0]})
-    )
-    again.receive(devices[4], ClientTopic.UPDATES, served_update.model_copy(update={"body": _body(1.0)}))
-    await again.turn()
-    assert again.receipts.codes() == {"quarantined": 1}
-    assert await list_events(again.db, "mail", kind="order_refused") == []
-    (answer,) = [one for one in again.receipts.sent if isinstance(one, OrderAnswer)]
-    assert (answer.number, answer.reply) == (1, "obeyed")
-    lift = operator.lifts("erin", 2).payload
-    again.actor.receive(InboundMessage(TOPICS.operator, lift, retained=False))
-    again.receive(devices[4], ClientTopic.UPDATES, served_update.model_copy(update={"body": _body(1.0)}))
-    await again.turn()
-    assert again.receipts.codes() == {"quarantined": 1, "accepted": 1}
-    assert await list_quarantined(again.db, "mail") == []

@@ -1,7 +1,6 @@
 """Who never got in is forgotten, too: refusals name it. Of whom nothing is stored, nothing is written down."""
 
 import pytest
-from support.federator_without_network import Served
 from support.unlearning_steps import ask, notices
 
 from foltr.broker.buffer import IntakeLimits, RefusalCause, RefusedSender
@@ -12,13 +11,12 @@ from foltr.core.protocol.codec import encode
 from foltr.core.protocol.enrolment import read_enrolment
 from foltr.core.protocol.membership import Forget, Join, Leave
 from foltr.core.protocol.orders import OrderAnswer
-from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
+from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.refusals import answer_turned_away
 from foltr.federator.engine import MAX_STRANGERS
-from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.audit_log import stream_audit
 from foltr.storage.erasure.erasures import list_erasures
@@ -121,37 +119,6 @@ async def test_a_name_that_is_nowhere_stays_unknown(signed, operator):
     assert not [event for event in refusals if "zoe" in event.detail]
 
 
-async def test_a_forgotten_name_is_not_written_down_by_a_refusal(signed, operator):
-    """Neither for bytes that nobody can read on its topics, nor for an order about it, nor by who speaks for it."""
-    alice, bob = operator.enrol("alice"), operator.enrol("bob")
-    await signed.join([bob])
-    order(signed, operator.forgets("alice"))
-    await signed.turn()
-    for topic in ("join", "updates", "leave", "unlearning", "chunks"):
-        signed.actor.receive(InboundMessage(f"foltr/v1/mail/clients/alice/{topic}", b"junk", retained=False))
-    order(signed, operator.quarantines("alice", sequence=2))
-    signed.receive(bob, ClientTopic.LEAVE, Leave(federation="mail", client_id="alice"))
-    signed.receive(alice, ClientTopic.LEAVE, Leave(federation="mail", client_id="bob"))
-    await signed.turn()
-    assert await texts(signed, "alice") == []
-    assert "client_mismatch" in {event.code for event in await list_events(signed.db, "mail")}
-
-
-async def test_a_strangers_request_does_not_end_a_round_before_its_time(serve, operator):
-    """What came after it in the same moment still counts, and who asks there to be forgotten is."""
-    served = await serve(RoundPolicy(2, 4, 0.0, 60.0), enrolment_key=operator.key.public, key=KEY)
-    a, b, c = (operator.enrol(name) for name in "abc")
-    await served.join([a, b, c])
-    for device in (a, b):
-        served.update(device)
-    order(served, operator.forgets("stranger-1"))
-    served.update(c)
-    ask(served, a)
-    await served.turn()
-    assert [str(one.code) for one in served.receipts.sent if isinstance(one, UpdateReceipt)] == ["accepted"] * 3
-    assert [one.code for one in notices(served) if one.client_id == "a"] == ["forgotten"]
-
-
 async def test_strangers_who_ask_to_be_forgotten_do_not_crowd_out_others(serve):
     """Where anybody may ask, a few are looked for at a time; the others ask again, and one row says how many."""
     served = await serve(THREE, key=KEY)
@@ -215,12 +182,6 @@ async def test_what_a_client_must_not_have_retained_is_cleared(signed):
     assert sum(event.n for event in refused) == len(kinds)  # the junk; that it was cleared asks for nothing
 
 
-async def test_what_is_live_is_not_cleared(signed):
-    """Every message that devices send while the federator is connected comes without the watermark."""
-    signed.actor.receive(InboundMessage("foltr/v1/mail/clients/alice/updates", b"junk", retained=False))
-    assert "foltr/v1/mail/clients/alice/updates" not in signed.retained.topics
-
-
 @pytest.fixture
 async def narrow(serve, operator):
     """An actor with room for one message, which somebody else's fills, and with carol forgotten."""
@@ -242,22 +203,6 @@ async def test_of_the_forgotten_nothing_stays_that_was_turned_away(narrow, retai
     await narrow.turn()
     assert set(narrow.retained.topics) == {f"foltr/v1/mail/clients/carol/{kind}" for kind in ("status", "forget")}
     assert set(narrow.retained.topics.values()) == {None}
-
-
-async def test_nor_what_was_turned_away_before_the_start(narrow, operator):
-    """What the broker retains comes with the connection, and who was forgotten is read after that."""
-    again = Served(
-        narrow.db,
-        FederationPlan("mail", 1, THREE, enrolment_key=operator.key.public),
-        IntakeLimits(max_messages=1),
-        KEY,
-    )
-    again.flood(1)
-    again.actor.receive(InboundMessage("foltr/v1/mail/clients/carol/status", b"a will", retained=True))
-    await again.actor.start()
-    await again.turn()
-    assert again.retained.topics["foltr/v1/mail/clients/carol/status"] is None
-    await again.actor.close()
 
 
 async def test_what_clears_is_not_cleared_though_it_was_turned_away(narrow):

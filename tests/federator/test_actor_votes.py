@@ -3,14 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from support.backups import back_up, restore
-from support.deaths import dying_at
 from support.voting_devices import NAMES, ONES, D, order, origins, play, ruin, said
 
-from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.orders import QuarantineClient, RevokeClient
 from foltr.core.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
-from foltr.storage.errors import WriterFencedError
 from foltr.storage.models import latest_model
 from foltr.storage.queries import get_round, list_events
 from foltr.storage.rounds import latest_round
@@ -65,14 +61,6 @@ async def test_less_than_most_of_the_voters_take_nothing_back(voting, votes: str
     assert not await list_events(served.db, "mail", kind="model_rolled_back")
 
 
-async def test_fewer_than_four_decide_nothing(voting) -> None:
-    """Of them nobody can say who is honest."""
-    served, devices = await voting()
-    for _ in range(3):
-        await play(served, devices, "---", names="abc")
-    assert [row[2] for row in await origins(served)] == [None] * 4
-
-
 async def test_the_anchor_moves_to_what_most_found_better(voting) -> None:
     """To the model that they had: the one that the same round makes nobody has seen yet."""
     served, devices = await voting()
@@ -86,28 +74,6 @@ async def test_the_anchor_moves_to_what_most_found_better(voting) -> None:
     )
     await play(served, devices, "-----")
     assert await origins(served) == [(0, None, None), (1, 0, None), (2, 1, None), (3, 1, 1)]
-
-
-async def test_opinions_are_about_one_anchor(voting) -> None:
-    """After the anchor moved, or a model was rolled back, all begin anew; a vote on another anchor is none."""
-    served, devices = await voting()
-    await ruin(served, devices)
-    await play(served, devices)
-    opened = await latest_round(served.db, "mail")
-    for name in NAMES:
-        served.update(devices[name], opened.number, opened.base_version, body=ONES, vote=said(0, -1))
-    await served.turn()
-    served.clock.at += 100.0
-    await served.turn()
-    ended = await get_round(served.db, "mail", opened.number)
-    assert (ended.state, ended.n_worse, ended.n_none) == ("completed", 0, 0)
-
-
-async def test_the_anchor_itself_is_not_taken_back(voting) -> None:
-    """Votes of liars on the model that was just restored change nothing."""
-    served, devices = await voting()
-    await play(served, devices, "-----")
-    assert await origins(served) == [(0, None, None), (1, 0, None)]
 
 
 async def test_whoever_is_in_quarantine_or_revoked_has_no_vote(voting, operator) -> None:
@@ -141,63 +107,6 @@ async def test_where_nobody_is_to_compare_there_is_no_anchor(voting) -> None:
     assert "fpdgd-paper adds noise" in noisy.no_votes_because(None)
 
 
-async def test_a_death_before_the_commit_leaves_the_round_as_it_was(voting, restarted) -> None:
-    """The next federator decides the same, from what is stored."""
-    served, devices = await voting()
-    await play(served, devices)
-
-    with dying_at(Failpoint.IN_RESTORATION_TRANSACTION, "storage.anchors"):
-        await play(served, devices, "-----")
-    assert await origins(served) == [(0, None, None), (1, 0, None)]
-    following = await restarted(served)
-    assert await origins(following) == [(0, None, None), (1, 0, None), (2, 0, 0)]
-    assert (following.shown.model.version, following.shown.anchor.version) == (2, 2)
-    await play(following, devices)
-    assert (await latest_model(served.db, "mail")).round == 3
-
-
-async def test_a_death_after_the_commit_loses_nothing(voting, restarted) -> None:
-    """The next federator announces the restored model, the anchor and the round that follows."""
-    served, devices = await voting()
-    await play(served, devices)
-
-    with dying_at(Failpoint.MODEL_ROLLED_BACK, "federator.rounds"):
-        await play(served, devices, "-----")
-    following = await restarted(served)
-    assert (following.shown.model.version, following.shown.anchor.version) == (2, 2)
-    assert following.shown.round.round == 3
-    await play(following, devices)
-    assert {following.actor.state.members.counted_through(name) for name in NAMES} == {200}
-
-
-async def test_votes_outlive_a_restart(voting, restarted) -> None:
-    """And so does the anchor: what is stored says both."""
-    served, devices = await voting()
-    await play(served, devices)
-    await play(served, devices, "+++00")
-    await play(served, devices, "--000")
-    following = await restarted(served)
-    assert following.shown.anchor.version == 1
-    await play(following, devices, "  -  ")
-    assert (await latest_model(served.db, "mail")).restored_version == 1
-
-
-async def test_the_setting_may_change_at_any_start(voting, restarted) -> None:
-    """Without it there is no anchor at once, and none is restored; with it again the newest model becomes it."""
-    served, devices = await voting()
-    await play(served, devices)
-    off = await restarted(served, anchor=False)
-    assert off.shown.anchor is None
-    await play(off, devices, "-----")
-    assert await origins(off) == [(0, None, None), (1, 0, None), (2, 1, None)]
-    assert (await latest_round(off.db, "mail")).anchor_version is None
-    on = await restarted(off, anchor=True)
-    assert on.shown.anchor is None, "the round was opened without one"
-    await play(on, devices)
-    assert on.shown.anchor.version == 3
-    assert (await latest_round(on.db, "mail")).anchor_version == 3
-
-
 async def test_the_last_round_may_be_taken_back_and_others_follow_later(voting, restarted) -> None:
     """The restored model is the newest, and the anchor of the next round that is ever opened."""
     served, devices = await voting(stop_after_round=2)
@@ -208,32 +117,3 @@ async def test_the_last_round_may_be_taken_back_and_others_follow_later(voting, 
     following = await restarted(served, stop_after_round=None)
     assert (following.shown.model.version, following.shown.anchor.version) == (2, 2)
     assert (await latest_round(served.db, "mail")).anchor_version == 2
-
-
-async def test_of_two_federators_one_takes_back(voting, restarted) -> None:
-    """The other has lost the federation, and writes nothing."""
-    served, devices = await voting()
-    await play(served, devices)
-    for name in NAMES[:-1]:
-        served.update(devices[name], 2, 1, vote=said(0, -1), body=ONES)
-    await served.turn()
-    await restarted(served)
-    served.clock.at += 100.0
-    with pytest.raises(WriterFencedError):
-        await served.turn()
-    assert await origins(served) == [(0, None, None), (1, 0, None)]
-
-
-async def test_a_copy_from_before_is_put_back(voting, restarted) -> None:
-    """The anchor is the one of the copy, and a vote that was made since then is refused with its update."""
-    served, devices = await voting()
-    await play(served, devices)
-    copy = await back_up(served.db)
-    await play(served, devices, "+++++")
-    await restore(served.db, copy)
-    following = await restarted(served)
-    assert following.shown.anchor.version == 0
-    served.update(devices["a"], 3, 2, vote=said(1, -1))
-    await following.turn()
-    await play(following, devices, "-----")
-    assert await origins(following) == [(0, None, None), (1, 0, None), (2, 0, 0)]

@@ -1,6 +1,5 @@
 """What the adaptive rule remembers, where it meets restarts, erasures and rounds that are taken back."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from foltr.storage.erasure.client_rows import NAMING_TABLES
 from foltr.storage.erasure.erasures import list_erasures, note_told
 from foltr.storage.federations import get_federation
 from foltr.storage.models import latest_model
-from foltr.storage.queries import get_client, list_rounds
+from foltr.storage.queries import list_rounds
 
 N_FEATURES = 4
 ADAPTIVE = RoundPolicy(4, 5, 0.0, 60.0, rule=read_rule("adaptive"))
@@ -103,22 +102,3 @@ async def test_who_goes_on_after_an_erasure_knows_what_is_stored(serve, judging,
     assert after.client_ids == NAMES[1:]
     assert after.n_rounds == expected.n_rounds + 1
     assert after.clients["n_updates"].tolist() == (expected.clients["n_updates"] + 1).tolist()
-
-
-async def test_a_round_that_is_taken_back_was_never_judged(serve, unsigned) -> None:
-    """Its watermarks go back, its clicks come again in a later update, and that is the first the rule hears of them."""
-    served = await serve(replace(ADAPTIVE, min_clients=5), n_features=N_FEATURES)
-    devices = [unsigned(name) for name in NAMES]
-    await served.join(devices)
-    await play(served, devices, 1, 0)
-    before = await remembered(served)
-    await play(served, devices[:3], 2, 1)
-    watermarks = [(await get_client(served.db, "mail", name)).counted_through for name in NAMES]
-    served.clock.at += 100.0
-    await served.turn()
-    back = [(await get_client(served.db, "mail", name)).counted_through for name in NAMES]
-    assert [row.state for row in await list_rounds(served.db, "mail")][:2] == ["completed", "abandoned"]
-    assert [after < then for after, then in zip(back, watermarks, strict=True)] == [True] * 3 + [False] * 2
-    assert (await remembered(served)).to_bytes() == before.to_bytes()
-    await play(served, devices, 3, 1)
-    assert (await remembered(served)).clients["n_updates"].tolist() == (before.clients["n_updates"] + 1).tolist()

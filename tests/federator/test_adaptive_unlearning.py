@@ -122,24 +122,6 @@ async def test_who_is_left_out_stays_left_out_when_an_accomplice_is_forgotten(
     assert list((await left_out(served, since)).values()) == [set(ATTACKERS)] * 5
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [Strategy.RELEARN, *(pytest.param(each, marks=pytest.mark.nightly) for each in Strategy if each != "relearn")],
-)
-async def test_rounds_after_a_swap_repeat_with_what_became_of_each_update(attacked) -> None:
-    """Bit for bit, of what was kept with the swap's model; it is enough that the updates since then are there."""
-    served, devices = attacked
-    await forget(served, devices.pop(SYBIL))
-    await unlearn(served, devices.values(), honest)
-    await play(served, devices.values(), 3)
-    swapped = (await list_jobs(served.db, "mail"))[0].model_version
-    recipes = await load_recipes(served.db, "mail")
-    since = [row for row in await list_rounds(served.db, "mail") if row.model_version and row.base_version >= swapped]
-    assert len(since) == 3
-    for row in since:
-        assert (await replay_round(served.db, recipes, row.round)).differs == ()
-
-
 async def test_no_step_has_what_the_suspected_answer(attacked) -> None:
     """The model is what the others' answers make, whatever comes of the suspected."""
     served, devices = attacked
@@ -154,27 +136,11 @@ async def test_no_step_has_what_the_suspected_answer(attacked) -> None:
     assert job.coverage == 1.0  # of the others' updates that count
 
 
-async def test_a_swap_keeps_the_evidence_and_takes_the_direction_of_the_job(attacked) -> None:
-    """Everybody's record stays bit for bit; the progress is that of the path that the new model came along."""
-    served, devices = attacked
-    before = await evidence(served)
-    await forget(served, devices.pop(SYBIL))
-    await unlearn(served, devices.values(), honest)
-    after = await evidence(served)
-    assert after.client_ids == tuple(sorted(devices))
-    assert after.clients.tobytes() == before.for_clients(after.client_ids).tobytes()
-    assert (after.n_rounds, after.undecided) == (before.n_rounds, before.undecided)
-    model = await latest_model(served.db, "mail")
-    # But for what was longer than usual.
-    np.testing.assert_allclose(after.progress, unpack_vector(model.weights), rtol=0.02)
-
-
 @pytest.mark.parametrize("strategy", [Strategy.ROLLBACK, Strategy.RELEARN])
 async def test_a_federator_that_dies_in_the_swap_has_changed_nothing(attacked, serve, strategy) -> None:
     """The next one swaps, with the same evidence; and what follows can be replayed."""
     served, devices = attacked
     before = await evidence(served)
-
     with dying_at(Failpoint.IN_SWAP_TRANSACTION, "storage.erasure.unlearning_jobs"):
         await forget(served, devices.pop(SYBIL))
         await unlearn(served, devices.values(), honest)

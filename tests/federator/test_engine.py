@@ -3,13 +3,12 @@
 from collections import Counter
 
 import pytest
-from support.intake_decisions import backlog, end_round
+from support.intake_decisions import OPENED, backlog, end_round, members
 
 from foltr.broker.buffer import RefusalCause, RefusedSender
 from foltr.broker.link import InboundMessage
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.protocol.client_selection import ticket
-from foltr.core.protocol.fields import payload_digest
 from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import SigningKey
@@ -26,7 +25,6 @@ from foltr.federator.reading import UpdateLimits, read_message
 from foltr.federator.round import RoundPolicy
 from foltr.storage.records import StoredUpdate
 
-OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=2, min_time_s=0.0, max_time_s=60.0)
 
 
@@ -46,12 +44,6 @@ def decide(state, *readings, at=OPENED + 1, stored=None):
     """The decisions, and how many messages were taken."""
     decisions, rest = engine.decide(state, backlog(*readings, at=at, stored=stored), at)
     return decisions, len(readings) - len(rest.messages)
-
-
-def members(state, operator, *names):
-    devices = [operator.enrol(name) for name in names]
-    decide(state, *(device.joins() for device in devices))
-    return devices
 
 
 def codes(decisions):
@@ -153,24 +145,6 @@ def test_after_the_last_buffer_late_is_not_final(operator):
     assert codes(decisions) == ["busy"]
 
 
-def test_a_round_that_was_full_before_does_not_stop_anything(state, operator):
-    """Then the messages have been decided on already as far as it matters."""
-    a, b, c = members(state, operator, "a", "b", "c")
-    decide(state, a.updates(), b.updates())
-    decisions, n_taken = decide(state, c.updates(), a.updates())
-    assert (codes(decisions), n_taken) == (["late", "duplicate"], 2)
-
-
-def test_what_is_stored_is_a_duplicate(state, operator):
-    """In whatever round it counts."""
-    (a,) = members(state, operator, "a")
-    end_round(state)
-    decisions, _ = decide(state, a.updates(1), stored={("a", "0" * 32): StoredUpdate(1, counts=True)})
-    assert codes(decisions) == ["duplicate"]
-    assert decisions.receipts[0].detail == "counted once, in round 1"
-    assert decisions.updates == []
-
-
 def test_what_was_taken_back_with_its_round_is_no_duplicate(state, operator):
     """A copy of it counts nowhere, and says so, with the watermark; what it covers may count in another."""
     (a,) = members(state, operator, "a")
@@ -253,19 +227,6 @@ def test_a_forged_update_is_answered_by_its_digest(state, operator):
     assert events(decisions) == [("update_rejected", "bad_signature", "a", 1)]
 
 
-def test_what_cannot_be_read_is_answered_by_its_digest(state):
-    """Nobody has shown whose it is; the event says what was wrong with it."""
-    topic = Topics("mail").client("a", ClientTopic.UPDATES)
-    junk = read_message(
-        Topics("mail"), UpdateLimits(BodySpec("dense", 1, n_values=1), 100), InboundMessage(topic, b"junk", False)
-    )
-    decisions, _ = decide(state, junk)
-    (receipt,) = decisions.receipts
-    assert (receipt.code, receipt.update_id) == (ReceiptCode.MALFORMED, None)
-    assert receipt.payload_digest == payload_digest(b"junk")
-    assert events(decisions) == [("update_rejected", "malformed", "a", 1)]
-
-
 def test_a_join_or_leave_is_answered_by_its_bytes(state, operator):
     """So that a device can tell whether it is about a message of its own; replayed says what to rise above."""
     (a,) = members(state, operator, "a")
@@ -334,15 +295,6 @@ def test_a_round_asks_so_many_of_those_online(operator):
     assert asked == sorted(sorted(online, key=lambda name: ticket(opened.selection.seed, name))[:6])
     assert (row.n_selected, row.n_eligible) == (6, 14)
     assert (row.selection_seed, row.selection_cutoff) == (opened.selection.seed, opened.selection.cutoff)
-
-
-def test_without_enough_online_all_are_asked(operator):
-    """Also those who join later."""
-    state = state_of(operator, RoundPolicy(2, 4, 0.0, 60.0, over_selection=0.5))
-    assert state.round.selection.n_eligible == 0
-    devices = members(state, operator, *(f"client-{i}" for i in range(4)))
-    decisions, _ = decide(state, *(device.updates() for device in devices))
-    assert codes(decisions) == ["accepted"] * 4
 
 
 def test_a_flood_under_many_names_makes_few_rows(state, operator):

@@ -3,7 +3,7 @@
 import pytest
 from support.intake_decisions import OPENED, POLICY, answers, backlog, decide, end_round, events, members, told
 
-from foltr.core.protocol.orders import ForgetTombstone, VoidOrder
+from foltr.core.protocol.orders import DismissProposals, ForgetTombstone, VoidOrder
 from foltr.core.protocol.receipts import UpdateReceipt
 from foltr.core.protocol.signed_orders import digest_of, issue_question
 from foltr.core.protocol.signing import SigningKey
@@ -70,10 +70,7 @@ def test_updates_of_the_revoked_are_refused_in_the_same_batch(state, operator):
 
 
 def test_a_revocation_comes_too_late_for_a_decided_round(state, operator):
-    """What is in a model counts, and is told by the watermark; the client is revoked all the same.
-
-    Enrolled anew it goes on from there.
-    """
+    """What is in a model counts; the client is revoked all the same, and enrolled anew it goes on from there."""
     (a,) = members(state, operator, "a")
     decide(state, a.updates())
     end_round(state)
@@ -210,12 +207,11 @@ def test_what_stands_for_an_order_is_answered_as_that_one(state, operator):
     assert again.receipts[0].digest == digest_of(stands_for.payload)
     unrelated = operator.says(VoidOrder(federation="mail"), 1)
     assert answers(decide(state, unrelated, orders=[row])) == [(1, "diverged", "replayed")]
-
-
-def test_a_void_order_only_uses_up_its_number(state, operator):
-    """The folder has lost the order that stood there."""
-    decisions = decide(state, operator.says(VoidOrder(federation="mail"), 1), operator.orders(1, 5.0, sequence=2))
-    assert answers(decisions) == [(1, "obeyed", None), (2, "obeyed", None)]
+    lost = operator.says(VoidOrder(federation="mail"), 2)  # in the place of an order that the folder has lost
+    assert answers(decide(state, lost, operator.orders(1, 5.0, sequence=3))) == [
+        (2, "obeyed", None),
+        (3, "obeyed", None),
+    ]
 
 
 def test_the_question_for_the_newest_order_is_answered_with_its_challenge(state, operator):
@@ -262,7 +258,10 @@ def test_an_older_enrolment_than_the_one_that_joined_is_void_already(state, oper
 def test_a_proposal_is_dismissed(state, operator):
     """That is an event, by which those before it are closed; of a stranger there are none."""
     members(state, operator, "a")
-    decisions = decide(state, operator.dismisses("a", 1), operator.dismisses("b", 2))
+    decisions = decide(
+        state,
+        *(operator.says(DismissProposals(federation="mail", client_id=name), n) for n, name in enumerate("ab", 1)),
+    )
     assert events(decisions)[0] == ("proposal_dismissed", None, "a")
     assert answers(decisions) == [(1, "obeyed", None), (2, "refused", "unknown_client")]
 

@@ -5,7 +5,6 @@ from support.intake_decisions import OPENED, POLICY, answers, decide, end_round,
 
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
 
 
 @pytest.fixture
@@ -61,6 +60,7 @@ def test_what_it_sends_is_refused_but_it_stays_a_member(state, operator):
     decisions = decide(state, operator.quarantines("a", sequence=1), a.updates(), a.joins(5), a.leaves(6), a.joins(7))
     assert told(decisions) == [("a", "quarantined"), ("a", "joined"), ("a", "left"), ("a", "joined")]
     assert ("update_rejected", "quarantined", "a") in events(decisions)
+    assert list(state.members.present(0.0)) == [], "no round asks it"
     renewed = operator.enrol("a")
     assert told(decide(state, renewed.joins(), renewed.updates())) == [("a", "joined"), ("a", "quarantined")]
 
@@ -81,16 +81,6 @@ def test_a_copy_of_what_a_quarantine_withdrew_counts_once_at_most(state, operato
     assert told(decisions) == [("a", "accepted"), ("a", "already_contributed")]
     end_round(state)
     assert told(decide(state, a.updates(2, base=1, update_id="1" * 32))) == [("a", "overlaps")]
-
-
-def test_a_lifted_client_contributes_again(state, operator):
-    """In the same round, if that still collects."""
-    (a,) = members(state, operator, "a")
-    decide(state, a.updates(), operator.quarantines("a", sequence=1))
-    decisions = decide(state, operator.lifts("a", sequence=2), a.updates(update_id="1" * 32))
-    assert changes(decisions) == [("a", None)]
-    assert told(decisions) == [("a", "accepted")]
-    assert events(decisions) == [("quarantine_lifted", None, "a")]
 
 
 @pytest.mark.parametrize("is_online", [True, False])
@@ -162,15 +152,3 @@ def test_it_comes_too_late_for_a_decided_round_and_holds_for_the_next(state, ope
     end_round(state)
     decisions = decide(state, operator.quarantines("a", 1), a.updates(2, base=1, update_id="1" * 32))
     assert (decisions.withdrawn, told(decisions)) == ([], [("a", "quarantined")])
-
-
-def test_nobody_in_quarantine_is_asked(operator):
-    """A random selection is of clients whose updates would be taken."""
-    policy = RoundPolicy(1, 2, over_selection=0.0)
-    state = FederationState(FederationPlan("mail", 1, policy, enrolment_key=operator.key.public))
-    state.round, _ = state.open_round(1, 0, OPENED)
-    members(state, operator, "a", "b", "c")
-    decide(state, operator.quarantines("b", sequence=1))
-    selection = state.open_round(2, 0, OPENED)[0].selection
-    assert (selection.n_eligible, selection.n_selected) == (2, 2)
-    assert list(state.members.present(0.0)) == ["a", "c"]

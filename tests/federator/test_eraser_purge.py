@@ -140,16 +140,6 @@ async def test_nobody_looks_all_the_time_while_a_purge_runs(joined, purges):
     assert served.actor.eraser.wake_at() <= served.clock.at
 
 
-async def test_stopping_purges_what_is_due(joined):
-    """Perhaps no federator starts again; and nothing is said of it."""
-    served, devices = joined
-    await forget(served, devices[0])
-    with capture_logs() as lines:
-        await served.actor.close()
-    assert await deletions_to_purge(served.db, "mail") is None
-    assert lines == []
-
-
 async def test_stopping_does_not_wait_for_ever(serve, joined, purges, monkeypatch):
     """After a while it says what is left and what to do, and the next start does it."""
     served, devices = joined

@@ -6,9 +6,6 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.fields import pack_vector
@@ -192,6 +189,19 @@ def test_an_event_is_allowed_or_changes_nothing():
         else:
             EVENTS[event](work)
             assert work.phase is following, (phase, event)
+        assert (work.step is not None) == (work.phase is Phase.ASKING), (phase, event)
+
+
+def test_requests_during_a_job_are_gathered_after_it():
+    """A newer request before it begins may put it off or bring it forward."""
+    for phase, make in IN_PHASE.items():
+        work = make()
+        before = deepcopy(work)
+        work.gather(120.0)
+        if phase in (Phase.IDLE, Phase.GATHERING):
+            assert (work.phase, work.wake_at()) == (Phase.GATHERING, 120.0)
+        else:
+            assert work == before, phase
 
 
 def test_what_is_due_and_when_to_look_again():
@@ -283,57 +293,3 @@ def test_a_job_that_covered_too_little_makes_way_for_one_that_begins_at_once():
     work = between_steps()
     work.give_up(200.0)
     assert work.due(200.0) is JobAction.BEGIN
-
-
-class AnyEvents(RuleBasedStateMachine):
-    """Events in any order at any time: only those of the table happen, and a step is open only while it is asked."""
-
-    @initialize()
-    def start(self):
-        self.work = Unlearning(POLICY)
-        self.now = 100.0
-
-    @rule(event=st.sampled_from([*EVENTS]))
-    def happen(self, event):
-        before = deepcopy(self.work)
-        try:
-            EVENTS[event](self.work)
-        except ProtocolViolationError:
-            assert (before.phase, event) not in TRANSITIONS
-            assert self.work == before
-        else:
-            assert self.work.phase is TRANSITIONS[before.phase, event]
-
-    @rule(delay_s=st.integers(0, 20))
-    def gather(self, delay_s):
-        before = deepcopy(self.work)
-        self.work.gather(self.now + delay_s)
-        if before.phase in (Phase.IDLE, Phase.GATHERING):
-            assert (self.work.phase, self.work.wake_at()) == (Phase.GATHERING, self.now + delay_s)
-        else:
-            assert self.work == before
-
-    @rule(client=st.sampled_from("abcd"))
-    def answer(self, client):
-        if self.work.accept(answer(client)):
-            assert self.work.phase is Phase.ASKING
-
-    @rule(client=st.sampled_from("abcd"))
-    def forget(self, client):
-        self.work.forget(client)
-        assert client not in self.work.silent
-        assert self.work.step is None or client not in self.work.step.asked
-
-    @rule(seconds=st.integers(1, 15))
-    def time_passes(self, seconds):
-        self.now += seconds
-        if self.work.due(self.now) is not None:
-            assert self.work.wake_at() <= self.now
-
-    @invariant()
-    def a_step_is_open_just_while_it_is_asked(self):
-        assert (self.work.step is not None) == (self.work.phase is Phase.ASKING)
-
-
-AnyEvents.TestCase.settings = settings(stateful_step_count=30, derandomize=True)
-TestAnyEvents = AnyEvents.TestCase

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from foltr.broker.link import InboundMessage
 from foltr.core.methods.bodies import BodySpec, unpack_body
 from foltr.core.protocol.codec import encode, open_envelope
-from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.fields import MAX_ABS_DELTA, pack_vector, payload_digest
 from foltr.core.protocol.membership import Join, Leave, Status
 from foltr.core.protocol.receipts import ReceiptCode
@@ -62,19 +61,6 @@ def update_fields(values=(1.0, 2.0, 3.0)):
 
 def update(values=(1.0, 2.0, 3.0), **fields):
     return encode(ModelUpdate(**{**update_fields(values), **fields}))
-
-
-def test_an_evaluation_that_cannot_be_is_malformed():
-    """Like any other field: the update is refused, and its device is told."""
-    for wrong in [{"reward": 1.5}, {"reward": float("nan")}, {"clicked": 0.25}, {"base_reward": 0.76}]:
-        right = {"clicked": 0.75, "reward": 0.5, "base_reward": 0.25}
-        evaluation = Evaluation.model_construct(**(right | wrong))
-        payload = encode(ModelUpdate.model_construct(**(update_fields() | {"evaluation": evaluation, "vote": None})))
-        refused = read(ClientTopic.UPDATES, payload)
-        assert isinstance(refused, RefusedMessage), wrong
-        assert (refused.code, "evaluation" in refused.detail) == (ReceiptCode.MALFORMED, True), wrong
-        offered = read(ClientTopic.UPDATES, update(evaluation=Evaluation(**right)))
-        assert offered.evaluation == Evaluation(**right), wrong
 
 
 def test_an_update_is_offered_as_sent():

@@ -239,20 +239,6 @@ def senders(members, room_for):
     return assembler, *(Sender(assembler, members, name) for name in ("a", "b", "c"))
 
 
-def test_a_newcomer_waits_for_those_under_way(members):
-    """Busy, with the time after which to try; those under way are not disturbed."""
-    _assembler, a, b, c = senders(members, room_for=1)
-    a.offer()
-    b.offer()
-    c.offer()
-    a.chunk(0)
-    a.chunk(1)
-    answer = c.chunk(0)
-    assert (answer.code, answer.retry_after_s) == (ReceiptCode.BUSY, RETRY_AFTER_S)
-    assert answer.payload_digest == payload_digest(c.payload)
-    assert a.offer().missing == [2]
-
-
 def test_a_part_and_a_manifest_again_and_again_keep_nobody_out(members):
     """What was received is kept while parts arrive, and not while the manifest does."""
     _assembler, a, _b, c = senders(members, room_for=1)
@@ -289,7 +275,9 @@ def test_who_is_farther_goes_on_and_of_two_as_far_who_began_first(members):
     b.offer()
     b.chunk(0)
     a.chunk(0)
-    assert b.chunk(1).code is ReceiptCode.BUSY
+    busy = b.chunk(1)
+    assert (busy.code, busy.retry_after_s) == (ReceiptCode.BUSY, RETRY_AFTER_S)
+    assert busy.payload_digest == payload_digest(b.payload)
     assert a.chunk(1) is None
     assert b.offer().code is ReceiptCode.BUSY
     assert isinstance(a.chunk(2), ReceivedUpdate)

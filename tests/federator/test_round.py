@@ -1,16 +1,13 @@
-"""The round's state machine: what counts, when a round ends, and that nothing else happens."""
+"""The round's state machine in tables; tests/simulation/test_round_stateful.py has it against a simpler account."""
 
 from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from foltr.core.errors import ProtocolViolationError
-from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.core.protocol.client_selection import cutoff, round_seed
+from foltr.core.protocol.states import WITHDRAWABLE, AbandonReason, Pacing, RoundState
 from foltr.federator.round import (
     TRANSITIONS,
     Abandon,
@@ -21,6 +18,7 @@ from foltr.federator.round import (
     Round,
     RoundEvent,
     RoundPolicy,
+    SelectedClients,
     UpdateHeader,
 )
 from foltr.storage.records import StoredUpdate
@@ -36,10 +34,6 @@ def opened(policy=POLICY, number=5, base_version=4):
 
 def offer(client="a", update=None, number=5, base=4, after=0):
     return UpdateHeader(client, update or f"update-of-{client}", number, base, after, after + 5)
-
-
-def recorded(*clients):
-    return {client: RecordedUpdate(f"update-of-{client}", 0) for client in clients}
 
 
 def with_contributions(n, policy=POLICY):
@@ -131,16 +125,6 @@ def test_decisions():
         assert round_.state is RoundState.COLLECTING, case
 
 
-def test_a_decided_round_stays_decided():
-    """Once it no longer collects, nothing enters; what is in it counts once, and not at all where it was abandoned."""
-    for state in [RoundState.AGGREGATING, RoundState.COMPLETED, RoundState.ABANDONED]:
-        round_ = replace(with_contributions(1), state=state)
-        assert code(round_.decide(offer("new"), OPENED, counted_through=0)) == "late", state
-        again = "round_abandoned" if state is RoundState.ABANDONED else "duplicate"
-        assert code(round_.decide(offer("client-0"), OPENED, counted_through=0)) == again, state
-        assert list(round_.contributions) == ["client-0"], state
-
-
 def test_quorum_and_deadline():
     """With enough after min_time, also when full. At the deadline: whatever there is, or the reason why not."""
     for n_updates, after_s, expected, case in [
@@ -158,179 +142,67 @@ def test_quorum_and_deadline():
         (3, 10, Aggregate(), "full at min_time"),
     ]:
         assert with_contributions(n_updates).next_step(OPENED + after_s) == expected, case
+    decided = with_contributions(2)
+    decided.stop_collecting()
+    assert (decided.next_step(OPENED), decided.wake_at()) == (Aggregate(), OPENED), "due until it is done"
 
 
-def test_an_ended_round_has_no_next_step():
-    """Aggregating is due until it is done; after the end nothing is."""
-    round_ = with_contributions(2)
-    round_.stop_collecting()
-    assert round_.next_step(OPENED) == Aggregate()
-    round_.complete()
-    assert round_.next_step(OPENED + 1e6) is None
+def test_over_selection_asks_more_than_are_needed():
+    """Some never answer; fractions are rounded up, and None asks all."""
+    for over_selection, max_clients, n_wanted in [
+        (None, 3, None),
+        (0.0, 3, 3),
+        (0.5, 3, 5),
+        (0.5, 4, 6),
+        (1.0, 1, 2),
+        (0.001, 3, 4),
+    ]:
+        assert RoundPolicy(max_clients=max_clients, over_selection=over_selection).n_wanted == n_wanted, over_selection
 
 
-# Times are multiples of 1/4 so that sums are exact and the two ways of stepping can be compared.
-quarters = st.integers(0, 80).map(lambda n: n / 4)
+def test_a_round_takes_updates_of_those_it_asked():
+    """Exactly so many of the eligible, and the others are told that the round asked others."""
+    names, seed = [f"client-{i}" for i in range(10)], round_seed(b"s" * 32, 5)
+    selection = SelectedClients(seed, cutoff(seed, names, 4), 4, len(names))
+    round_ = Round.open(5, 4, replace(POLICY, max_clients=10), OPENED, selection)
+    decisions = {client: code(round_.decide(offer(client), OPENED, counted_through=0)) for client in names}
+    assert sorted(decisions.values()) == ["not_selected"] * 6 + ["recorded"] * 4
+    assert set(round_.contributions) == {client for client in names if selection.includes(client)}
 
 
-@st.composite
-def policies(draw):
-    clients = sorted((draw(st.integers(1, 5)), draw(st.integers(1, 5))))
-    times = sorted((draw(quarters), draw(quarters.filter(bool))))
-    return RoundPolicy(clients[0], clients[1], times[0], times[1], fills=draw(st.booleans()))
+def test_a_buffer_takes_stragglers_up_to_a_limit():
+    """How old is counted in models, not in rounds, and told with what is recorded."""
+    for limit, number, base, expected, case in [
+        (2, 5, 4, Record(staleness=0), "up to date"),
+        (2, 4, 4, Record(staleness=0), "an abandoned round's, same model"),
+        (2, 4, 3, Record(staleness=1), "one model behind"),
+        (2, 3, 2, Record(staleness=2), "at the limit"),
+        (2, 5, 2, Record(staleness=2), "made for this round on an older model"),
+        (2, 2, 1, "stale", "beyond the limit"),
+        (2, 0, 0, "stale", "far beyond"),
+        (2, 5, 5, "stale", "on a model that is not there yet"),
+        (2, 6, 4, "unknown_round", "for a round that is not there yet"),
+        (2, 6, 5, "unknown_round", "the next round and its model"),
+        (0, 4, 4, Record(staleness=0), "no limit but the newest model"),
+        (0, 4, 3, "stale", "another model than the newest"),
+    ]:
+        round_ = opened(replace(POLICY, pacing=Pacing.BUFFERED, staleness_limit=limit))
+        decision = round_.decide(offer(number=number, base=base), OPENED, counted_through=0)
+        assert decision == expected if isinstance(expected, Record) else code(decision) == expected, case
 
 
-def run(policy, arrivals, wake_times):
-    """Step at the arrivals and at ``wake_times(round_, now)``; returns when and how the round ended, and with whom."""
-    round_ = opened(policy)
-    pending, now = sorted(arrivals), OPENED
-    for _ in range(10_000):
-        while pending and OPENED + pending[0][0] <= now:
-            _, client = pending.pop(0)
-            round_.decide(offer(f"client-{client}"), now, counted_through=0)
-        step = round_.next_step(now)
-        if step is not None:
-            return now - OPENED, step, round_.contributions
-        following = wake_times(round_, now)
-        assert following > now, "woken for nothing: the actor would spin"
-        now = min(following, OPENED + pending[0][0]) if pending else following
-    raise AssertionError("the round does not end")
+def test_a_target_is_waited_for_until_the_deadline():
+    """The quorum does not end such a round early, nor does the target before the least time."""
+    target = replace(POLICY, fills=True)
+    for n_updates, ends_after_s in ((2, 60), (3, 10)):
+        round_ = with_contributions(n_updates, target)
+        assert round_.wake_at() == OPENED + ends_after_s
+        assert round_.next_step(OPENED + ends_after_s) == Aggregate()
 
 
-@settings(derandomize=True)
-@given(policies(), st.lists(st.tuples(quarters, st.integers(0, 7)), max_size=10))
-def test_waking_when_told_is_as_good_as_looking_always(policy, arrivals):
-    """`wake_at` is never too late (nor so early that it spins): the round ends at the same time, alike."""
-    at_every_instant = run(policy, arrivals, lambda _, now: now + 0.25)
-    assert run(policy, arrivals, lambda round_, _: round_.wake_at()) == at_every_instant
-
-
-@settings(derandomize=True)
-@given(policies(), st.integers(0, 5), quarters)
-def test_no_step_becomes_due_before_wake_at(policy, n_clients, age):
-    """Whatever a round holds, also just after a restart: before `wake_at` there is nothing to do."""
-    contributions = {f"client-{i}": RecordedUpdate(f"update-{i}", 0) for i in range(min(n_clients, policy.max_clients))}
-    round_ = replace(opened(policy), contributions=contributions)
-    if round_.next_step(OPENED + age) is not None:
-        assert round_.wake_at() <= OPENED + age
-
-
-def resumed(now, *, state=RoundState.COLLECTING, contributions=None, grace_s=5.0, policy=POLICY):
-    return Round.resume(
-        5,
-        4,
-        policy,
-        opened_at=OPENED,
-        closes_at=OPENED + policy.max_time_s,
-        state=state,
-        contributions=contributions or {},
-        now=now,
-        grace_s=grace_s,
-    )
-
-
-def test_a_resumed_round_stays_open_for_the_grace():
-    """A deadline that passed while the federator was down is moved, so that waiting updates still count."""
-    back = OPENED + 500
-    round_ = resumed(back, contributions=recorded("a"))
-    assert round_.next_step(back) is None
-    assert round_.wake_at() == back + 5
-    assert code(round_.decide(offer("b"), back + 4.9, counted_through=0)) == "recorded"
-    assert code(round_.decide(offer("c"), back + 5, counted_through=0)) == "late"
-    assert resumed(back).next_step(back + 5) == Abandon(AbandonReason.NO_UPDATES)
-
-
-def test_the_grace_never_shortens_a_round():
-    """A restart early in the round leaves the deadline where it was."""
-    assert resumed(OPENED + 1).closes_at == OPENED + 60
-
-
-def test_a_resumed_round_that_was_decided_is_aggregated():
-    """No update enters between the decision and the model, restart or not."""
-    round_ = resumed(OPENED + 500, state=RoundState.AGGREGATING, contributions=recorded("a", "b"))
-    assert code(round_.decide(offer("c"), OPENED + 500, counted_through=0)) == "late"
-    assert round_.next_step(OPENED + 500) == Aggregate()
-    assert round_.wake_at() <= OPENED + 500
-
-
-class AnyOffers(RuleBasedStateMachine):
-    """Offers, withdrawals and orders in any order, at any time, with restarts in between, against a model kept here."""
-
-    @initialize(policy=policies())
-    def start(self, policy):
-        self.policy = policy
-        self.now = OPENED
-        self.round = opened(policy)
-        self.accepted: dict[str, str] = {}
-
-    @rule(
-        client=st.integers(0, 6).map("client-{}".format),
-        update=st.integers(0, 3).map("update-{}".format),
-        number=st.sampled_from([4, 5, 5, 5, 6]),
-        base=st.sampled_from([3, 4, 4, 4]),
-    )
-    def offer_an_update(self, client, update, number, base):
-        collecting = self.round.state is RoundState.COLLECTING and self.now < self.round.closes_at
-        before = dict(self.round.contributions)
-        decision = self.round.decide(
-            UpdateHeader(client, update, number, base, after=0, through=5), self.now, counted_through=0
-        )
-        if isinstance(decision, Record):
-            assert (number, base) == (5, 4)
-            assert collecting
-            assert client not in before
-            self.accepted[client] = RecordedUpdate(update, 0)
-        else:
-            assert self.round.contributions == before
-            assert (decision.code is ReceiptCode.DUPLICATE) == (self.accepted.get(client) == RecordedUpdate(update, 0))
-
-    @rule(seconds=quarters)
-    def time_passes(self, seconds):
-        self.now += seconds
-
-    @precondition(lambda self: self.round.state is RoundState.COLLECTING)
-    @rule(grace_s=quarters)
-    def restart(self, grace_s):
-        self.round = Round.resume(
-            5,
-            4,
-            self.policy,
-            opened_at=self.round.opened_at,
-            closes_at=self.round.closes_at,
-            state=self.round.state,
-            contributions=self.accepted,
-            now=self.now,
-            grace_s=grace_s,
-        )
-
-    @rule(client=st.integers(0, 6).map("client-{}".format))
-    def withdraw(self, client):
-        was_in = self.round.state is RoundState.COLLECTING and client in self.accepted
-        assert self.round.withdraw(client) == (self.accepted.pop(client) if was_in else None)
-
-    @precondition(lambda self: self.round.state is RoundState.COLLECTING)
-    @rule(max_time_s=quarters.filter(bool))
-    def order_a_deadline(self, max_time_s):
-        self.round.set_deadline(max_time_s)
-        self.policy = self.round.policy
-
-    @rule()
-    def take_the_next_step(self):
-        match self.round.next_step(self.now):
-            case Aggregate() if self.round.state is RoundState.COLLECTING:
-                assert len(self.accepted) >= self.policy.min_clients
-                self.round.stop_collecting()
-            case Aggregate():
-                self.round.complete()
-            case Abandon(reason):
-                assert len(self.accepted) < self.policy.min_clients
-                self.round.abandon(reason)
-
-    @invariant()
-    def what_was_accepted_is_in(self):
-        assert self.round.contributions == self.accepted
-        assert len(self.accepted) <= self.policy.max_clients
-
-
-AnyOffers.TestCase.settings = settings(stateful_step_count=30, derandomize=True)
-TestAnyOffers = AnyOffers.TestCase
+def test_a_decided_round_gives_nothing_back():
+    """Its updates may be in a model already; a revocation comes too late for it."""
+    for state in sorted(set(RoundState) - set(WITHDRAWABLE)):
+        round_ = replace(with_contributions(2), state=state)
+        assert not round_.withdraw("client-0"), state
+        assert len(round_.contributions) == 2, state

@@ -128,10 +128,7 @@ def test_who_is_excluded_and_forgotten_at_once_is_withdrawn_with_the_batch():
 
 
 def test_a_swap_abandons_the_open_round_for_the_next():
-    """The job's weights and states take over under the next version, and the event says which round went.
-
-    After the last round it abandons no round.
-    """
+    """The job's weights and states take over under the next version; after the last round it abandons none."""
     opening = RoundOpening(11, 7, 1, 2, 0.0, 60.0, AT, AT)
     swap = swap_of(JOB, BEFORE, AT, 10, opening)
     assert (swap.version, swap.completed_at, swap.abandons, swap.next_opening) == (7, AT, 10, opening)

@@ -14,34 +14,6 @@ from foltr.storage.ingest import look_at_workers
 from foltr.storage.queries import list_clients
 
 
-@pytest.mark.parametrize("served_url", ["sqlite", "postgresql"], indirect=True)
-async def test_a_leader_reads_only_what_is_new(share, monkeypatch):
-    """Of an open round, however large it is by then; also where the answer that said whose are new was lost."""
-    both, (a, b, c) = await share(RoundPolicy(3, 9, 0, 60))
-    store = both.leader.sharing._store  # noqa: SLF001 (what is read is the promise)
-    list_collected, take_back, read = store.list_collected, store.take_back, []
-
-    async def noting(number, of):
-        rows = await list_collected(number, of)
-        read.append(sorted(row.client_id for row in rows))
-        return rows
-
-    async def answered_twice():
-        await take_back()
-        return await take_back()
-
-    monkeypatch.setattr(store, "list_collected", noting)
-    for device in (a, b, c):
-        both.gives(device)
-        await both.work()
-        both.joins(a)
-        if device is c:
-            monkeypatch.setattr(store, "take_back", answered_twice)
-        await both.lead()
-    assert read == [["a"], ["b"], ["c"]]
-    assert (await states(both))[0] is RoundState.COMPLETED
-
-
 async def test_workers_do_not_wait_for_who_is_connected(share, monkeypatch):
     """Statuses, also wrong ones, are stored while workers take updates: they say nothing that an update goes by."""
     both, (a, b, _) = await share(RoundPolicy(2, 3, 0, 60))
@@ -159,19 +131,3 @@ async def test_a_round_waits_at_its_deadline_for_a_worker_that_may_have_updates(
     both.clock.at += WORKERS_LATE_S
     await both.lead()
     assert (await states(both))[1:] == [RoundState.ABANDONED, RoundState.COLLECTING]
-
-
-async def test_a_round_with_a_quorum_waits_for_what_a_worker_has_from_before(share):
-    """It may end after 30 seconds: what arrived by then counts, whether or not it is stored by then."""
-    both, (a, b, _) = await share(RoundPolicy(1, 3, 30, 60))
-    both.gives(a)
-    await both.work()
-    both.clock.at += 29
-    both.gives(b)
-    both.clock.at += 2
-    await both.lead()
-    assert len(await states(both)) == 1
-    await both.work()
-    await both.lead()
-    assert (await states(both))[0] is RoundState.COMPLETED
-    assert dict(both.receipts.codes()) == {"accepted": 2}

@@ -207,22 +207,6 @@ async def test_a_thinned_round_says_so(joined, rng):
     assert (await replay_round(served.db, recipes, 1)).differs == ()
 
 
-async def test_who_was_erased_is_missing_from_its_rounds(joined, rng):
-    """Until the unlearned model is in service the weights are there, and the updates are not; then neither is."""
-    served, devices = await joined()
-    await play(served, devices, 2, rng)
-    await forget(served, devices[0])
-    recipes = await load_recipes(served.db, "mail")
-    with pytest.raises(
-        DataError, match="round 2 cannot be replayed: gone, because clients were erased: 1 of its 7 updates"
-    ):
-        await replay_round(served.db, recipes, 2)
-    await unlearn(served, devices[1:], np.ones(N_FEATURES))
-    assert (await latest_model(served.db, "mail")).unlearning_job == 1
-    with pytest.raises(DataError, match=r"it: model 1; .*it: model 2; .*1 of its 7"):
-        await replay_round(served.db, recipes, 2)
-
-
 async def test_a_client_that_is_forgotten_later_is_gone_from_what_was_kept(joined, rng):
     """Also one that has sent nothing since the swap. What judged it beside the others cannot be repeated then."""
     served, devices = await joined(RoundPolicy(5, 7, 0.0, 60.0, rule=RULES["adaptive"]))

@@ -114,14 +114,6 @@ def test_nobody_speaks_for_a_member(operator, members, alice, make):
     assert members.newest_sequence("alice") == 10
 
 
-def test_who_left_is_asked_to_join(members, alice):
-    """The key is still known, but the client is no member."""
-    assert members.apply(alice.leaves(11)) == MemberChange("left", news=True)
-    with refused("unknown_client"):
-        members.check_sender("alice", alice.updates().signed)
-    assert list(members.present(0.0)) == []
-
-
 def test_a_stranger_who_leaves_or_is_offline_changes_nothing(operator, members):
     """Nobody has a row for it."""
     bob = operator.enrol("bob")
@@ -205,16 +197,6 @@ def test_a_roster_revokes_a_member(operator, members, alice):
         with refused("revoked"):
             members.apply(said)
     assert (members.joined("alice"), list(members.present(0.0))) == (False, [])
-
-
-def test_an_enrolment_above_the_revoked_serial_lets_the_client_in_again(operator, members, alice):
-    """A lost device is replaced under the same name."""
-    members.adopt_roster(operator.roster(1, alice=1))
-    renewed = operator.enrol("alice")
-    members.apply(renewed.joins(1))
-    members.check_sender("alice", renewed.updates().signed)
-    with refused("bad_signature"):
-        members.check_sender("alice", alice.updates().signed)
 
 
 def test_a_revocation_of_older_serials_leaves_the_member_alone(operator, members):

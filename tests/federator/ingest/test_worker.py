@@ -17,7 +17,7 @@ from foltr.core.errors import SettingsError
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.states import Pacing, RoundState
+from foltr.core.protocol.states import RoundState
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import Vote
 from foltr.federator import clock
@@ -108,22 +108,6 @@ async def test_a_worker_stores_nothing_in_tables_of_another_version(share):
     with pytest.raises(SettingsError, match="is at schema revision 9999, which this foltr does not know"):
         await both.work()
     assert dict(both.receipts.codes()) == {"accepted": 1}
-
-
-async def test_a_buffer_takes_what_was_made_on_an_older_model(share):
-    """Buffered: a worker takes an update for an earlier round, and one that is too early again later."""
-    policy = RoundPolicy(1, 1, 0, 60, pacing=Pacing.BUFFERED, staleness_limit=2)
-    both, (a, b, _) = await share(policy)
-    both.gives(a)
-    await both.work()
-    both.gives(b)
-    await both.work()
-    assert dict(both.receipts.codes()) == {"accepted": 1}
-    await both.lead()
-    await both.work()
-    assert both.receipts.last("b").code is ReceiptCode.ACCEPTED
-    await both.lead()
-    assert (await states(both))[:2] == [RoundState.COMPLETED] * 2
 
 
 async def test_a_crowd_of_strangers_keeps_no_member_out_of_a_worker_that_has_just_started(share):

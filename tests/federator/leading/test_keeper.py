@@ -157,21 +157,23 @@ async def test_who_leads_is_told_while_the_successor_writes(tmp_path) -> None:
                 assert "another federator leads, second, since" in str(await keeper.cause_of(AWAY))
 
 
-async def test_one_that_led_meanwhile_and_ended_is_told(database) -> None:
+ENDED = {"holder": None, "expires_at": None, "taken_at": DatabaseNow(), "taken_from": "first"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (update(leases).values(ENDED), "another federator led from 20"),
+        (delete(leases), "another federator leads. This one"),
+    ],
+    ids=["one that led has ended", "the lease is gone, by a restore"],
+)
+async def test_a_lease_that_nobody_has_is_lost(database, change, said) -> None:
     """The message names no leader, and the next federator to start gets the lease."""
-    ended = {"holder": None, "expires_at": None, "taken_at": DatabaseNow(), "taken_from": "first"}
     async with leading(database) as keeper:
         async with database.transaction() as connection:  # at once: a renewal in between would see who leads
-            await connection.execute(update(leases).values(ended))
-        assert "another federator led from 20" in str(await keeper.cause_of(AWAY))
-
-
-async def test_a_lease_that_is_gone_is_lost(database) -> None:
-    """By a restore: who leads is not known."""
-    async with leading(database) as keeper:
-        async with database.transaction() as connection:
-            await connection.execute(delete(leases))
-        assert "another federator leads. This one" in str(await keeper.cause_of(AWAY))
+            await connection.execute(change)
+        assert said in str(await keeper.cause_of(AWAY))
 
 
 async def test_one_that_has_the_lease_says_what_it_was(database) -> None:

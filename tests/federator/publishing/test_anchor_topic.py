@@ -76,22 +76,10 @@ async def test_it_goes_between_the_model_and_the_round(announcing):
     assert envelope.read(ModelAnnouncement) == model(4)
 
 
-async def test_it_is_published_again_over_a_new_connection(announcing):
-    """The broker may have lost what it retained."""
-    announcer, link = announcing
-    announcer.announce(model(3), opened(3), model(1))
-    await topics_of(announcer, link)
-    announcer.announce_again()
-    assert await topics_of(announcer, link) == [TOPICS.model, TOPICS.anchor, TOPICS.round]
-
-
-async def test_who_asks_for_evaluations_says_so_before_the_first_round():
+async def test_who_asks_for_evaluations_says_so_before_the_first_round(announcing):
     """Under the epoch of its rounds; again with other credits, and over a new connection."""
-    link, sequence = Link(), EpochSequence()
-    sequence.begin(1)
+    announcer, link = announcing
     asked = EvaluationRequest(federation="mail")
-    announcer = Announcer(link, TOPICS, Signer(KEY, sequence), lambda _: None)
-    running = asyncio.create_task(announcer.run())
     announcer.announce(model(3), opened(3), model(1), evaluation=asked)
     assert await announcer.wait_settled(PATIENCE_S)
     published = link.take()
@@ -105,8 +93,7 @@ async def test_who_asks_for_evaluations_says_so_before_the_first_round():
     announcer.announce(model(5), opened(5), model(1), evaluation=learned)
     assert await topics_of(announcer, link) == [TOPICS.model, TOPICS.evaluation, TOPICS.round]
     announcer.announce_again()
-    assert TOPICS.evaluation in await topics_of(announcer, link)
-    running.cancel()
+    assert await topics_of(announcer, link) == [TOPICS.model, TOPICS.anchor, TOPICS.evaluation, TOPICS.round]
 
 
 async def test_without_one_what_is_retained_is_cleared(announcing):

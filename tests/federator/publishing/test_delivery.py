@@ -48,21 +48,6 @@ async def test_it_publishes_once_for_each_change():
             changed.set()
 
 
-async def test_what_the_broker_does_not_take_is_published_again(monkeypatch):
-    """After a pause, and without another change."""
-    monkeypatch.setattr(delivery, "_RETRY_S", 0.01)
-    changed, tries, taken = asyncio.Event(), [UnavailableError("away"), UnavailableError("away")], asyncio.Event()
-    changed.set()
-
-    async def publish():
-        if tries:
-            raise tries.pop()
-        taken.set()
-
-    async with kept(changed, publish), asyncio.timeout(PATIENCE_S):
-        await taken.wait()
-
-
 @pytest.mark.parametrize(("connected", "levels"), [(True, ["warning", "debug"]), (False, ["debug", "debug"])])
 async def test_a_broker_that_hangs_is_told_once(monkeypatch, connected, levels):
     """Where there is no connection its link has said so."""

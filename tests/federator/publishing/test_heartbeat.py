@@ -82,24 +82,6 @@ def test_there_is_no_last_will_before_there_is_a_claim(link, writer):
     assert heartbeat.last_will() is None
 
 
-async def test_a_last_will_is_above_all_of_its_connection_and_below_the_next(link, writer):
-    """So one that comes late, after the federator is back, is not believed."""
-    heartbeat = heartbeat_of(link, writer, interval_s=0.001)
-    first = heartbeat.last_will()
-    assert first.topic == TOPICS.federator_status
-    async with beating(heartbeat):
-        await until(lambda: len(link.published) > 2)
-    before = said(link)
-    second = heartbeat.last_will()
-    async with beating(heartbeat):
-        await until(lambda: len(link.published) > 2)
-    after = said(link)
-    assert {online for online, _ in before + after} == {True}
-    numbers = [*(n for _, n in before), heard(first.payload)[1], *(n for _, n in after), heard(second.payload)[1]]
-    assert numbers == sorted(set(numbers))
-    assert (heard(first.payload)[0], heard(second.payload)[0]) == (False, False)
-
-
 async def test_it_beats_at_once_over_a_new_connection(link, writer):
     """Whoever waits for it does not wait for the next beat."""
     heartbeat = heartbeat_of(link, writer)

@@ -114,6 +114,22 @@ def test_an_answer_counts_once_it_is_stored():
     assert type(machine.step(0.0)).__name__ == "AllOpened"
 
 
+def test_an_answer_to_nothing_that_is_asked_changes_nothing():
+    """Of a helper that is none of the policy's, about another policy, round or cohort, or for another set."""
+    machine = machine_of(rows(3))
+    asked = machine.requests(0.0)
+    for changes in ({"helper": "east"}, {"policy_hash": bytes(32)}, {"round": 9}, {"cohort": 5}):
+        for request in asked:
+            machine.handle_answer(checked(request).model_copy(update=changes), b"", 0.0)
+        assert machine.step(0.0) is None, changes
+    for request in asked:
+        machine.handle_answer(checked(request), b"", 0.0)
+    fixed(machine)
+    for request in machine.requests(0.0):
+        machine.handle_answer(opened(request).model_copy(update={"digest": bytes(32)}), b"", 0.0)
+    assert (machine.step(0.0), machine.unstored()) == (None, [])
+
+
 def test_a_helper_that_will_not_open_a_sum_ends_the_round_at_once():
     """What it will not do now it will not do later."""
     for code in [code for code in HelperRefusalCode if not code.startswith("unknown")]:

@@ -81,7 +81,7 @@ def test_what_is_missing_or_was_not_signed_for_this_set_is_told():
     for told, sums, answers in [
         ("is gone", [sum_row(masked_sum=None)], BOTH),
         ("the answer of south for cohort 0 is missing", None, BOTH[:1]),
-        ("the answer of south for cohort 0 is missing", [sum_row(set_digest=bytes(32))], BOTH[:0] + BOTH[:1]),
+        ("the answer of north for cohort 0 is missing", [sum_row(set_digest=bytes(32))], BOTH),
         ("is not whole", None, [answer(0, 5, start=1), BOTH[1]]),
         ("is not whole", None, [answer(0, 5, end=3), BOTH[1]]),
         ("signed for something else", None, [answer(0, 5, digest=bytes(32)), BOTH[1]]),
@@ -90,8 +90,7 @@ def test_what_is_missing_or_was_not_signed_for_this_set_is_told():
         ("signed for something else", None, [replace(BOTH[0], helper="south"), BOTH[1]]),
         ("an answer for cohort 0 of round 1", None, [replace(BOTH[0], answer=BOTH[0].answer[:-1]), BOTH[1]]),
     ]:
-        expected = "the answer of north" if sums and sums[0].set_digest == bytes(32) else told
-        with pytest.raises(DataError, match=expected):
+        with pytest.raises(DataError, match=told):
             means(sums, answers)
 
 
@@ -102,36 +101,17 @@ def test_a_sum_that_is_longer_than_its_clients_can_make_it_is_discarded():
         means([sum_row(masked_sum=words([12 + 13_000, 12, 12, 12, 12, 12]))])
 
 
+UNSAID = dict.fromkeys(
+    ("vote", "clicked", "reward", "base_reward", "credit_total", "credit_squares", "key_fingerprint")
+)
+
+
 async def stream(n: int, cohort: int = 0) -> AsyncIterator[UpdateRow]:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     for i in range(n):
         body = words([i + 1] * DIM)
-        yield UpdateRow(
-            FEDERATION,
-            1,
-            f"client-{i}",
-            "u",
-            0,
-            1,
-            "masked_u64",
-            len(body),
-            at,
-            0,
-            1,
-            cohort,
-            i,
-            None,
-            vote=None,
-            clicked=None,
-            reward=None,
-            base_reward=None,
-            credit_total=None,
-            credit_squares=None,
-            cipher="",
-            key_fingerprint=None,
-            ticket=b"t",
-            body=body,
-        )
+        about = (FEDERATION, 1, f"client-{i}", "u", 0, 1, "masked_u64", len(body), at, 0, 1, cohort, i, None)
+        yield UpdateRow(*about, **UNSAID, cipher="", ticket=b"t", body=body)
 
 
 async def test_only_those_in_the_set_are_added_up():

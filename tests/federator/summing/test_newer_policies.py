@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
-from support.secure_federation import QUIET
+from structlog.testing import capture_logs
+from support.secure_federation import QUIET, Heard
 
 from foltr.core.protocol.states import AbandonReason, RoundState
 from foltr.core.protocol.verify_keys import seal_verify_key
@@ -38,16 +39,6 @@ async def test_a_round_that_ends_sooner_keeps_its_deadline(secure) -> None:
     rounds.publish(rounds.federation.issue(version=2, n_interactions=1, **QUIET))
     await rounds.served.turn()
     assert (await find_round(rounds.served.db, "mail", 1)).closes_at == to_datetime(1_005.0)
-
-
-async def test_a_round_that_helpers_are_asked_about_goes_on(secure) -> None:
-    """It has no deadline any more; it ends as it would have."""
-    rounds = await secure()
-    await rounds.send_all()
-    rounds.publish(rounds.federation.issue(version=2, n_interactions=1, **QUIET))
-    await rounds.served.turn()
-    assert rounds.state is RoundState.CHECKING
-    assert (await rounds.until_closed(1)).state is RoundState.COMPLETED
 
 
 async def test_a_policy_whose_verify_key_cannot_be_opened_is_not_taken_up(secure) -> None:
@@ -124,10 +115,7 @@ async def test_a_federation_that_is_over_starts_without_the_key_of_its_last_roun
 
 @pytest.mark.parametrize("state", [RoundState.COLLECTING, RoundState.CHECKING, RoundState.OPENING])
 async def test_a_round_whose_verify_key_is_lost_does_not_keep_the_federation_from_going_on(secure, state) -> None:
-    """The federator's credentials were lost, and the operator has made others, and a policy for them.
-
-    Nobody sends to the round that was open; one that was opening needs the key no more.
-    """
+    """The operator has made others, and a policy for them: nobody sends to the round that was open."""
     options = {}
     rounds = await secure(proofs=True, secure=options)
     await rounds.send_all(rounds.clients[:2] if state is RoundState.COLLECTING else None)
@@ -155,3 +143,27 @@ async def test_a_round_whose_verify_key_is_lost_does_not_keep_the_federation_fro
     assert heard[2]
     await rounds.send_all()
     assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
+
+
+async def test_no_device_hears_of_a_round_after_the_policys_last_epoch(secure) -> None:
+    """It is told why, and what to do next; a newer policy ends it."""
+    with capture_logs() as logs:
+        rounds = await secure(issued_at=0.0, epoch_s=1010)
+        heard = Heard(rounds)
+        assert heard.open == {1: True}
+        rounds.served.clock.at += 70.0
+        for _ in range(3):
+            await rounds.served.turn()
+    assert not heard.rounds[-1].open
+    assert [log["event"] for log in logs if log["event"].startswith("policy_end")] == [
+        "policy_ends_soon",
+        "policy_ended",
+    ]
+    newer = rounds.federation.issue(version=2, n_min=3, n_max=100, n_interactions=1, **QUIET)
+    rounds.publish(newer)
+    await rounds.served.turn()
+    for _ in range(3):
+        rounds.served.clock.at += 70.0
+        await rounds.served.turn()
+    assert heard.rounds[-1].open
+    assert heard.rounds[-1].secure.policy_hash == newer.hash

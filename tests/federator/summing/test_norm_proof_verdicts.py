@@ -33,21 +33,6 @@ async def test_a_federator_that_starts_again_comes_to_the_same_verdicts(secure, 
     np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
 
 
-async def test_another_split_of_pages_is_the_same_answer(secure) -> None:
-    """A client between the others leaves, and the helper that has not answered is shown two pages."""
-    rounds = await started(secure, 6)
-    liar, *others = rounds.clients
-    lie(rounds, liar)
-    await rounds.send_all(others)
-    await rounds.answer(without=["south"])
-    await forget(rounds, others[2])
-    rounds.served.clock.at += 10.0
-    assert (await rounds.until_closed()).state is RoundState.COMPLETED
-    assert await faults(rounds) == ["norm_proof_failed"]
-    left = [client for client in others if client is not others[2]]
-    np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, left), atol=0.05)
-
-
 class Stuck(threading.Event):
     """Keeps threads waiting until it is set, and counts those that have ended."""
 
@@ -92,51 +77,12 @@ async def test_a_client_that_goes_while_its_proof_is_checked_has_no_verdict(secu
     np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
 
 
-@pytest.fixture
-def verdicts(monkeypatch):
-    """Notes of what the writer has taken the verdicts: the cohort, and how many proofs fail."""
-    noted, take = [], proof_checks.ProofChecks.pop_result
-
-    def noting(self):
-        checked = take(self)
-        if checked is not None:
-            noted.append((checked[0].cohort, len(checked[1])))
-        return checked
-
-    monkeypatch.setattr(proof_checks.ProofChecks, "pop_result", noting)
-    return noted
-
-
 async def started_in_two_cohorts(secure):
     """A federation of which the first client has lied, with the number of that client's cohort."""
     rounds = await started(secure, 12, n_min=2, cohorts=2)
     lie(rounds, rounds.clients[0])
     await rounds.send_all(rounds.clients[1:])
     return rounds, rounds.served.actor.state.current_round.terms.cohort_of(1, rounds.clients[0].name)
-
-
-@pytest.mark.parametrize("how", ["forget", "revoke"])
-async def test_a_client_that_goes_after_its_verdict_takes_it_along(secure, verdicts, how) -> None:
-    """There is one on its whole cohort, and the other cohort is waited for."""
-    rounds, cohort = await started_in_two_cohorts(secure)
-    gone = rounds.clients[0]
-    await rounds.answer(cohort=cohort)
-    async with asyncio.timeout(PATIENCE_S):
-        while not verdicts:
-            await asyncio.sleep(PAUSE_S)
-            await rounds.served.turn()
-    assert verdicts == [(cohort, 1)]
-    if how == "forget":
-        await forget(rounds, gone)
-    else:
-        order(rounds, how, gone.name)
-    rounds.served.clock.at += 10.0
-    await rounds.served.turn()
-    row = await rounds.until_closed()
-    assert row.state is RoundState.COMPLETED, row.reason
-    assert (await faults(rounds), await refused(rounds)) == ([], [])
-    sums = await load_sums(rounds.served.db, "mail", 1)
-    assert [each.n_norm_proofs_failed for each in sums] == [0, 0]
 
 
 @pytest.mark.parametrize(("how", "restarts"), [("quarantine", False), ("revoke", True)])
@@ -157,18 +103,6 @@ async def test_an_operator_who_keeps_out_a_liar_ends_no_round(secure, how, resta
     np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
 
 
-async def test_devices_are_answered_while_proofs_are_checked(secure, stuck) -> None:
-    """A join, say: the writer waits for no proof."""
-    rounds = await started(secure)
-    await rounds.send_all()
-    await rounds.answer()
-    rounds.served.receipts.sent.clear()
-    await rounds.served.join([rounds.device(rounds.federation.client("newcomer"))])
-    assert rounds.state is RoundState.CHECKING
-    stuck.set()
-    assert (await rounds.until_closed()).state is RoundState.COMPLETED
-
-
 async def test_a_round_that_ends_while_proofs_are_checked_leaves_nothing_behind(secure, stuck) -> None:
     """Helpers say nothing of the other cohort. What is found out afterwards is nothing to the next round's proofs."""
     rounds, cohort = await started_in_two_cohorts(secure)
@@ -182,16 +116,6 @@ async def test_a_round_that_ends_while_proofs_are_checked_leaves_nothing_behind(
     assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
     assert [each.n_norm_proofs_failed for each in await load_sums(rounds.served.db, "mail", 2)] == [0, 0]
     assert await faults(rounds) == []
-
-
-async def test_too_few_who_are_left_while_proofs_are_checked_are_in_no_sum(secure, stuck) -> None:
-    """Whoever goes meanwhile may be one of just enough."""
-    rounds = await started(secure, 3)
-    await rounds.send_all()
-    await rounds.answer()
-    await forget(rounds, rounds.clients[0])
-    stuck.set()
-    assert (await rounds.until_closed()).reason == AbandonReason.COHORTS_TOO_SMALL
 
 
 async def test_a_federator_that_was_replaced_while_it_checked_stores_nothing(secure, stuck) -> None:

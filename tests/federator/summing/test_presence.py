@@ -126,12 +126,3 @@ async def test_an_answer_of_before_or_of_others_is_no_sign_of_life(given_up) -> 
         rounds.hear(south.topic, late)
         await rounds.served.turn()
     assert heard.newest == (2, False, False)
-
-
-async def test_updates_that_come_all_the_same_are_summed(given_up) -> None:
-    """From devices of another federator's announcement, say; the round after is announced as ever."""
-    rounds, heard = given_up
-    await rounds.send_all()
-    assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
-    await rounds.served.turn()
-    assert heard.newest == (3, True, False)

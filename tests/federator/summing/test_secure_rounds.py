@@ -7,14 +7,10 @@ from support.helpers_by_hand import TOPICS
 from support.norm_proof_rounds import mean_of, model_of
 from support.secure_federation import CLIP_NORM
 
-from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError
-from foltr.core.protocol.codec import encode
-from foltr.core.protocol.helper_messages import OpenAnswer
 from foltr.core.protocol.policies import GammaNoise
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import AbandonReason, RoundState
-from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import DenseDelta, MaskedVector
 from foltr.core.secure.field import MODULUS
 from foltr.federator.closing.collected_updates import load_recipes
@@ -22,7 +18,6 @@ from foltr.federator.closing.replay import replay_round
 from foltr.storage.bodies import is_body_of
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.queries import list_events
-from foltr.storage.rounds import find_round
 from foltr.storage.sum_tables import helper_answers
 from foltr.storage.sums import load_answers, load_sums
 from foltr.storage.tables import updates
@@ -35,16 +30,13 @@ async def stored_updates(rounds):
         return (await connection.execute(rows.order_by(updates.c.client))).all()
 
 
-async def kinds(rounds) -> list[str]:
-    return [event.kind for event in await list_events(rounds.served.db, "mail")]
-
-
 async def test_a_round_ends_in_the_mean_of_its_clients_with_the_noise_of_all_helpers(secure) -> None:
     """The federator has the sum alone: of the clients' vectors nothing is left in the database."""
     rounds = await secure(4)
     await rounds.send_all()
     assert rounds.state is RoundState.CHECKING
     assert rounds.served.receipts.codes() == {"accepted": 4}
+    assert {request.epoch for request in rounds.served.requests.sent} == {0}, "in which the round was opened"
     row = await rounds.until_closed()
     assert (row.state, row.n_updates, row.clip_norm) == (RoundState.COMPLETED, 4, CLIP_NORM)
     # Noise of variance 2 in steps of a hundredth, over four clients.
@@ -71,20 +63,6 @@ async def test_round_after_round_the_participations_rise_and_may_leave_gaps(secu
     assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
     members = rounds.served.actor.state.members
     assert [members.counted_through(client.name) for client in rounds.clients] == [7, 2, 2]
-
-
-async def test_a_device_that_lost_its_store_is_in_the_sum(secure) -> None:
-    """Its ledger begins anew, and what it sends is above its watermark all the same; helpers count for themselves."""
-    rounds = await secure()
-    await rounds.send_all()
-    await rounds.until_closed(1)
-    rounds.send(rounds.clients[0], update={"after": 1, "through": 2}, participation=1)
-    for client in rounds.clients[1:]:
-        rounds.send(client)
-    await rounds.served.turn()
-    row = await rounds.until_closed(2)
-    assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3)
-    assert [helper.counted(rounds.clients[0].name) for helper in rounds.helpers] == [2, 2]
 
 
 MOVED = [
@@ -124,21 +102,6 @@ async def test_a_ticket_moved_to_another_place_and_what_is_no_masked_vector_are_
     assert await stored_updates(rounds) == []
 
 
-async def test_an_update_delivered_twice_counts_once(secure) -> None:
-    """The copy is answered ``duplicate``, in its round and after it."""
-    rounds = await secure(4)
-    client = rounds.clients[0]
-    sent = rounds.update(client)
-    for _ in range(2):
-        rounds.served.receive(rounds.device(client), ClientTopic.UPDATES, sent)
-    await rounds.send_all(rounds.clients[1:])
-    assert rounds.served.receipts.codes() == {"accepted": 4, "duplicate": 1}
-    await rounds.until_closed()
-    rounds.served.receive(rounds.device(client), ClientTopic.UPDATES, sent)
-    await rounds.served.turn()
-    assert rounds.served.receipts.codes() == {"accepted": 4, "duplicate": 2}
-
-
 async def test_a_client_takes_part_in_one_round_of_its_period(secure) -> None:
     """Else it is answered ``not_selected``: a hostile one gains nothing by sending to all."""
     rounds = await secure(30, n_min=3, rounds={"min_clients": 3, "max_clients": 100}, period=2)
@@ -161,7 +124,7 @@ async def test_a_seal_that_only_one_helper_can_open_costs_its_client_and_nobody_
     assert row.state is RoundState.COMPLETED
     np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
     assert sorted(str(row.fault) for row in await stored_updates(rounds)) == ["None", "None", "None", "not_opened"]
-    assert (await kinds(rounds)).count("ticket_refused") == 1
+    assert len(await list_events(rounds.served.db, "mail", kind="ticket_refused")) == 1
     assert rounds.served.actor.state.members.counted_through(bad.name) == 1
 
 
@@ -176,65 +139,6 @@ async def test_fewer_than_n_min_after_the_check_release_nothing(secure) -> None:
     assert await load_sums(rounds.served.db, "mail", 1) == []
     assert all((row.body, row.ticket, row.covers_through) == (None, None, None) for row in await stored_updates(rounds))
     assert rounds.served.receipts.codes() == {"accepted": 3, "round_abandoned": 3}
-
-
-async def test_a_helper_that_is_away_past_the_deadline_ends_the_round_with_nothing_released(secure) -> None:
-    """The other one may have answered; the next round goes on, and a late answer changes nothing."""
-    rounds = await secure(secure={"helper_deadline_s": 30.0})
-    await rounds.send_all()
-    late = [payload for request in rounds.served.requests.sent for payload in rounds.helpers[1].answer(request)]
-    for _ in range(20):
-        await rounds.answer(without=["south"])
-        rounds.served.clock.at += 2.0
-        await rounds.served.turn()
-    row = await find_round(rounds.served.db, "mail", 1)
-    assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.HELPERS_SILENT)
-    assert rounds.number == 2
-    for payload in late:
-        rounds.hear(rounds.helpers[1].topic, payload)
-    rounds.served.requests.take()
-    await rounds.send_all()
-    assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
-
-
-async def test_a_helper_that_is_away_for_a_while_is_asked_again(secure) -> None:
-    """Ever more rarely, and never about another set."""
-    rounds = await secure()
-    await rounds.send_all()
-    asked = []
-    for _ in range(6):
-        asked += rounds.served.requests.sent
-        await rounds.answer(without=["south"])
-        rounds.served.clock.at += 4.0
-        await rounds.served.turn()
-    assert 3 <= sum(request.helper == "south" for request in asked) <= 5
-    assert sum(request.helper == "north" for request in asked) == 1
-    assert (await rounds.until_closed()).state is RoundState.COMPLETED
-
-
-async def test_a_helper_that_lost_its_store_is_shown_the_tickets_again(secure) -> None:
-    """And asked for the very same set; one that never knows it ends the round."""
-    rounds = await secure()
-    await rounds.send_all()
-    await rounds.answer()
-    rounds.helpers[0].lose_tickets()
-    assert (await rounds.until_closed()).state is RoundState.COMPLETED
-    await rounds.send_all()
-    await rounds.answer()
-    rounds.helpers[0].loses_tickets = True
-    rounds.helpers[0].lose_tickets()
-    row = await rounds.until_closed(2)
-    assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.HELPERS_REFUSED)
-
-
-async def test_a_helper_that_opened_another_set_ends_the_round(secure) -> None:
-    """It refuses for ever, and nobody asks it for a third."""
-    rounds = await secure()
-    await rounds.send_all()
-    await rounds.answer()
-    rounds.helpers[0].has_opened(1)
-    row = await rounds.until_closed()
-    assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.HELPERS_REFUSED)
 
 
 async def test_what_no_helper_signed_is_no_answer(secure) -> None:
@@ -252,46 +156,9 @@ async def test_what_no_helper_signed_is_no_answer(secure) -> None:
     await rounds.served.turn()
     assert rounds.state is RoundState.CHECKING
     assert (await rounds.until_closed()).state is RoundState.COMPLETED
-
-
-async def test_a_lying_helper_gets_a_sum_discarded(secure) -> None:
-    """What it answers makes of the sum a random vector, which is longer than any clients can make it."""
-    rounds = await secure()
-    await rounds.send_all()
-    await rounds.answer()
-    await rounds.answer()
-    for request in rounds.served.requests.take():
-        for helper in rounds.helpers:
-            if helper.pair.name == request.helper == "north":
-                _tell(rounds, helper, request, bytes(range(8)) * 3)
-            elif helper.pair.name == request.helper:
-                rounds.hear(helper.topic, helper.answer(request)[0])
+    rounds.hear(helper.topic, genuine)  # late: nobody is asked any more
     await rounds.served.turn()
-    row = await find_round(rounds.served.db, "mail", 1)
-    assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.SUM_IMPLAUSIBLE)
-    assert await load_sums(rounds.served.db, "mail", 1) == await load_answers(rounds.served.db, "mail", 1) == []
-    assert all(row.body is None for row in await stored_updates(rounds))
-
-
-def _tell(rounds, helper, request, values: bytes, **changes) -> None:
-    about = {name: getattr(request, name) for name in ("federation", "helper", "policy_hash", "round", "cohort")}
-    fields = {"digest": request.digest, "dim": 3, "start": 0, "values": values} | changes
-    rounds.hear(helper.topic, encode(OpenAnswer(**about, **fields), helper.topic, 1, helper.pair.signing_key))
-
-
-async def test_an_answer_that_does_not_fit_the_question_is_none(secure) -> None:
-    """For another set, of another size, for another round: the helper is asked again."""
-    rounds = await secure()
-    await rounds.send_all()
-    await rounds.answer()
-    request = next(each for each in rounds.served.requests.sent if each.helper == "north")
-    for changes in ({"digest": bytes(32)}, {"dim": 4}, {"start": 1}, {"values": bytes(32)}, {"round": 9}):
-        about = request.model_copy(update={"round": changes.get("round", request.round)})
-        fields = {name: value for name, value in changes.items() if name in ("digest", "dim", "start")}
-        _tell(rounds, rounds.helpers[0], about, changes.get("values", bytes(24)), **fields)
-        await rounds.served.turn()
-        assert await load_answers(rounds.served.db, "mail", 1) == [], changes
-    assert (await rounds.until_closed()).state is RoundState.COMPLETED
+    assert (rounds.number, rounds.state) == (2, RoundState.COLLECTING)
 
 
 async def test_devices_are_answered_while_helpers_are_asked(secure) -> None:
@@ -306,21 +173,6 @@ async def test_devices_are_answered_while_helpers_are_asked(secure) -> None:
     await rounds.served.turn()
     assert rounds.served.receipts.codes() == {"late": 1}
     assert (await rounds.until_closed()).state is RoundState.COMPLETED
-
-
-async def test_a_rule_compares_the_sums_of_cohorts(secure) -> None:
-    """The median of three sums; what became of each sum is stored with it, and of no client."""
-    plan = {"rule": read_rule("median")}
-    rounds = await secure(12, n_min=2, cohorts=3, rounds=plan)
-    await rounds.send_all()
-    row = await rounds.until_closed()
-    assert row.state is RoundState.COMPLETED
-    sums = await load_sums(rounds.served.db, "mail", 1)
-    assert sum(each.n_clients for each in sums) == 12
-    terms = rounds.served.actor.state.current_round.terms
-    cohorts = [[c for c in rounds.clients if terms.cohort_of(1, c.name) == n] for n in range(3)]
-    expected = np.median([mean_of(rounds, cohort) for cohort in cohorts], axis=0)
-    np.testing.assert_allclose(await model_of(rounds), expected, atol=0.05)
 
 
 async def test_a_cohort_with_too_few_is_dropped_and_the_others_go_on(secure) -> None:
