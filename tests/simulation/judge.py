@@ -1,11 +1,9 @@
 """What must be true, whatever happens: looked at with every commit, every receipt and every step."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from simulation.database import Tables
-from simulation.disk import Gone
 from simulation.judge_clicks import ClickJudge
 from simulation.judge_erasure import ErasureJudge
 from simulation.process import FederatorProcess
@@ -17,27 +15,9 @@ from foltr.core.protocol.client_selection import is_selected
 from foltr.core.protocol.fields import pack_vector, payload_digest, unpack_vector
 from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.states import RoundState
-from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.storage.records import RoundRow, UpdateRow
 
 _COUNTS = (ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE)
-
-
-@dataclass(frozen=True)
-class ClicksOf:
-    """What the disk of a device tells of its clicks."""
-
-    client_id: str
-    judge: ClickJudge
-
-    def on_recorded(self, click: str) -> None:
-        self.judge.on_recorded(self.client_id, click)
-
-    def on_made(self, update: PendingUpdate, clicks: Sequence[str]) -> None:
-        self.judge.on_made(update, clicks)
-
-    def on_gone(self, click: str, why: Gone) -> None:
-        self.judge.on_gone(click, why)
 
 
 @dataclass(frozen=True)
@@ -76,9 +56,6 @@ class Judge:
         self._overdue: tuple[FederatorProcess, RoundRow, float] | None = None
 
     # --- devices ----------------------------------------------------------------------------------------------
-
-    def clicks_of(self, client_id: str) -> ClicksOf:
-        return ClicksOf(client_id, self.clicks)
 
     def payloads_of(self, client_id: str) -> list[bytes]:
         """Return every update that a device made, as it was sent first."""
