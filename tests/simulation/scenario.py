@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 from foltr.broker.buffer import DEFAULT_LIMITS, IntakeLimits
 from foltr.core.protocol.states import Pacing, Strategy
@@ -85,12 +85,6 @@ class Step:
         return f"{self.operation} {self.who} {self.amount}"
 
 
-def steps_of(text: str) -> tuple[Step, ...]:
-    """Steps as a failing test prints them: ``tick 1 0.87, interact 0 0.01``."""
-    words = (step.split() for step in text.split(","))
-    return tuple(Step(Operation(operation), int(who), float(amount)) for operation, who, amount in words)
-
-
 @dataclass(frozen=True)
 class Scenario:
     """Everything a run depends on; ``seed`` draws what no step says, such as latencies."""
@@ -128,6 +122,23 @@ class Reproduction:
     promise: str
     scenario: Scenario
     unmended: str = ""
+
+
+def reproduction(
+    name: str,
+    promise: str,
+    seed: int,
+    n_devices: int,
+    policy: RoundPolicy,
+    steps: str,
+    *,
+    unmended: str = "",
+    **more: Any,
+) -> Reproduction:
+    """Make one of a scenario whose steps are as a failing test prints them: ``tick 1 0.87, interact 0 0.01``."""
+    words = (step.split() for step in steps.split(","))
+    taken = tuple(Step(Operation(operation), int(who), float(amount)) for operation, who, amount in words)
+    return Reproduction(name, promise, Scenario(seed, n_devices, policy, taken, **more), unmended)
 
 
 def draw(seed: int) -> Scenario:
