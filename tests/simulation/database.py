@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from foltr.core.erasure.audit import AuditEntry
 from foltr.core.errors import ProtocolViolationError, SettingsError
@@ -117,24 +117,6 @@ class KeyFolder:
         self._ensured.clear()
 
 
-class Session(Protocol):
-    """One process's connection to the database."""
-
-    store: "SimulatedStore"
-
-    async def before(self) -> None:
-        """Time passes before the transaction; OSError: the database is away."""
-
-    async def after(self) -> None:
-        """Time passes after it; OSError: it is committed, and its answer was lost."""
-
-    def pass_failpoint(self, name: Failpoint) -> None:
-        """The process may end here, before what it does is committed."""
-
-    async def purge(self) -> bool:
-        """Leave no bytes of what was deleted; False: do it again."""
-
-
 class SimulatedStore:
     """The tables, and who looks at every commit.
 
@@ -197,21 +179,22 @@ def federation_of(tables: Tables) -> FederationRow:
 
 
 class QuietSession:
-    """A session that nothing happens to."""
+    """One process's connection to the database; nothing happens to this one."""
 
     def __init__(self, store: SimulatedStore) -> None:
         self.store = store
 
     async def before(self) -> None:
-        pass
+        """Time passes before the transaction; OSError: the database is away."""
 
     async def after(self) -> None:
-        pass
+        """Time passes after it; OSError: it is committed, and its answer was lost."""
 
     def pass_failpoint(self, _name: Failpoint) -> None:
-        pass
+        """The process may end here, before what it does is committed."""
 
     async def purge(self) -> bool:
+        """Leave no bytes of what was deleted; False: do it again."""
         self.store.unpurged = False
         return True
 

@@ -4,7 +4,7 @@ The store is the disk and survives a crash; everything else is gone then. Device
 """
 
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,44 +35,18 @@ _KEEPALIVE_S = 30.0
 _SAID_WITH_A_WISH = tuple(f"/{topic}" for topic in (ClientTopic.FORGET, ClientTopic.STATUS))
 
 
-@dataclass(frozen=True)
-class Papers:
-    """What `Agent` needs of `foltr.core.operator.credentials.Credentials`; keys may be stand-ins."""
+class SimulatedDevice:
+    """One device, its disk, its two wires and its bad clock; its agent has it for an `MqttLink`.
 
-    name: str
-    key: Any
-    enrolment_bytes: bytes
-    federator_public_key: bytes
-    policy_bytes: bytes | None = None
-    is_pinned: bool = False
-    federation: str = "sim"
-    operator_keys: None = None
-
-
-class SimulatedLink:
-    """What the agent has for an `MqttLink`."""
+    Attributes:
+        papers: what `Agent` needs of `foltr.core.operator.credentials.Credentials`; keys may be stand-ins.
+    """
 
     address = BrokerAddress("127.0.0.1")
 
-    def __init__(self, device: "SimulatedDevice") -> None:
-        self._device = device
-
-    @property
-    def connected(self) -> bool:
-        return self._device.is_up
-
-    async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        if not self.connected:
-            raise UnavailableError("not connected")
-        self._device.send(topic, payload, retain=retain)
-
-
-class SimulatedDevice:
-    """One device, its disk, its two wires and its bad clock."""
-
     def __init__(self, i: int, world: "World") -> None:
         self.client_id, self.i = f"device-{i}", i
-        self.papers: Papers | None = None
+        self.papers: SimpleNamespace | None = None
         self._schedule, self._time, self._broker = world.schedule, world.time, world.broker
         self._rng, self._beats = world.rng, world.beats
         self.clock = Clock(offset=self._rng.uniform(-1e4, 1e4), rate=self._rng.uniform(0.9, 1.1))
@@ -89,6 +63,15 @@ class SimulatedDevice:
         self._last_will: LastWill | None = None
         self.session = self._n_started = 0
         self._asking: Coroutine[float, None, None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self.is_up
+
+    async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        if not self.is_up:
+            raise UnavailableError("not connected")
+        self.send(topic, payload, retain=retain)
 
     @property
     def running(self) -> bool:
@@ -108,8 +91,6 @@ class SimulatedDevice:
         """Whether it asked to be forgotten, and was not answered."""
         return self.agent is not None and self.agent.forgetting.waiting
 
-    # --- life -------------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Start the process, on the store as it is, and connect."""
         self._n_started += 1
@@ -117,7 +98,7 @@ class SimulatedDevice:
         with self._time.of(self.clock):
             try:
                 self.agent = Agent(
-                    SimulatedLink(self),  # type: ignore[arg-type]
+                    self,  # type: ignore[arg-type]
                     self.store,
                     DeviceOptions(
                         FEDERATION,
@@ -214,8 +195,6 @@ class SimulatedDevice:
             else:
                 self._schedule.after(self.clock.delay(seconds) + 0.001, lambda: self._go_on_asking(asking))
         self._pump()
-
-    # --- what happens to it -----------------------------------------------------------------------------------
 
     def click(self) -> None:
         """Show a list and record a click on it."""

@@ -55,8 +55,6 @@ class Judge:
         self._tables = Tables()
         self._overdue: tuple[FederatorProcess, RoundRow, float] | None = None
 
-    # --- devices ----------------------------------------------------------------------------------------------
-
     def payloads_of(self, client_id: str) -> list[bytes]:
         """Return every update that a device made, as it was sent first."""
         return [payload for payload, update_id in self._payloads.items() if self._maker(update_id) == client_id]
@@ -74,8 +72,6 @@ class Judge:
     def on_sent(self, payload: bytes, update_id: str) -> None:
         self._digests[payload_digest(payload)] = update_id
         self._payloads[payload] = update_id
-
-    # --- the database -----------------------------------------------------------------------------------------
 
     def on_commit(self, before: Tables, after: Tables) -> None:
         self._tables = after
@@ -157,8 +153,6 @@ class Judge:
             raise BrokenPromiseError("a model has a quorum", f"{len(rows)} updates in round {round_.number}")
         if model.weights != pack_vector(mean.apply_to(base)) or not np.isclose(change * n_learned, exact, atol=0.01):
             raise BrokenPromiseError("a model is the mean of its round", f"model {version} of round {round_.number}")
-
-    # --- what is told -----------------------------------------------------------------------------------------
 
     def on_taken(self, process: FederatorProcess, payload: bytes) -> None:
         update_id = self._digests.get(payload_digest(payload))
@@ -280,8 +274,6 @@ class Judge:
             raise BrokenPromiseError("announced means stored", f"model {model.version}, round {round_.round}")
         if round_.base_version != row.base_version or (round_.selection is None) != (row.selection_cutoff is None):
             raise BrokenPromiseError("announced as stored", f"round {round_.round}")
-
-    # --- every step -------------------------------------------------------------------------------------------
 
     def check_deadline(self, process: FederatorProcess, slack_s: float, grace_s: float) -> None:
         """No round stays open past its deadline while a federator is there to end it."""

@@ -110,8 +110,6 @@ class FederatorProcess:
         self.beats = ProcessBeats(self, world)
         self._schedule.after(0.0, self._begin)
 
-    # --- life -------------------------------------------------------------------------------------------------
-
     async def _live(self) -> None:
         before = self._broker.predecessor(self._world.federator_key)
         await self.actor.start(before.epoch, before.audit_head)
@@ -179,8 +177,6 @@ class FederatorProcess:
         self.beats.end(goodbye=state in (ProcessState.FINISHED, ProcessState.GAVE_UP))
         self._world.reconnect_successor(self)
 
-    # --- its intake -------------------------------------------------------------------------------------------
-
     def receive(self, message: InboundMessage) -> None:
         with self._time.of(self.clock):
             n_waiting = len(self.intake)
@@ -200,8 +196,6 @@ class FederatorProcess:
             self._n_pauses += 1
             n = self._n_pauses
             self._schedule.after(0.0, lambda: self._resume(n))
-
-    # --- its database session ---------------------------------------------------------------------------------
 
     async def before(self) -> None:
         await self._transact_for_a_while()
@@ -233,8 +227,6 @@ class FederatorProcess:
         await pause(_PURGE_S)
         self.store.unpurged = False
         return True
-
-    # --- what it publishes ------------------------------------------------------------------------------------
 
     def send(self, receipts: Sequence[Receipt]) -> None:
         self._receipts.extend(receipts)

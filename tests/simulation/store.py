@@ -11,7 +11,7 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 from simulation import changes
-from simulation.database import NAME, Session, Tables, federation_of, require, row_of
+from simulation.database import NAME, Tables, federation_of, require, row_of
 
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint
@@ -64,7 +64,7 @@ class RoundStore(Transactions):
         on_committed: is told the name of each transaction and what it was given, whether or not its caller hears of it.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Any) -> None:
         super().__init__("the simulated database")
         self.session = session
         self.on_committed: Callable[..., None] = lambda *_: None

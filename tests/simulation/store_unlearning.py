@@ -12,7 +12,6 @@ from simulation.store import transaction
 from simulation.store_erasure import ErasureStore, append_audit, count_deletion, finish_erasure, put_erasure, those
 
 from foltr.core.aggregation.client_records import with_progress_of
-from foltr.core.aggregation.vote_result import RoundTally, VoteResult
 from foltr.core.erasure.audit import AuditEntry
 from foltr.core.erasure.states import ErasureState
 from foltr.core.failpoints import Failpoint
@@ -28,7 +27,7 @@ from foltr.storage.erasure_records import (
     UnlearningJobRow,
 )
 from foltr.storage.records import ModelRow, NewEvent
-from foltr.storage.restored_records import Restoration, RestoredVersion
+from foltr.storage.restored_records import RestoredVersion
 
 
 def _swap(tables: Tables, job: UnlearningJobRow, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
@@ -115,23 +114,11 @@ class SimulatedFederationStore(ErasureStore):
     async def restored_versions(self) -> list[RestoredVersion]:
         return []
 
-    async def get_anchor(self, version: int) -> ModelRow | None:  # noqa: ARG002
-        return None
-
-    async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> VoteResult:  # noqa: ARG002
-        return VoteResult(0, 0, 0, 0)
-
-    async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]:  # noqa: ARG002
-        return []
-
     async def count_suspects_alone(self, number: int) -> int:
         rounds = [row for row in (await self.look()).rounds.values() if row.number < number]
         last = max((row.number for row in rounds if row.state is RoundState.COMPLETED), default=0)
         alone = [row for row in rounds if row.number > last and row.reason == AbandonReason.ONLY_SUSPECTS]
         return sum((row.n_updates or 0) < row.max_clients for row in alone)
-
-    async def restore_anchor(self, restoration: Restoration) -> None:
-        raise RuntimeError(f"model {restoration.anchor_version} is to be restored: federators here have no anchor")
 
     @transaction
     def create_job(self, tables: Tables, new: NewJob) -> UnlearningJobRow:

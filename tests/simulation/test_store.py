@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 import simulation.process
-from simulation.database import NAME, QuietSession, Session, Tables, quiet_database
+from simulation.database import NAME, QuietSession, Tables, quiet_database
 from simulation.scenario import Operation, Scenario, draw
 from simulation.seams import sign_stand_in
 from simulation.store_unlearning import SimulatedFederationStore
@@ -54,7 +54,7 @@ class Recording:
     calls: list[tuple[int, str, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
     n_stores: int = 0
 
-    def store(self, session: Session) -> SimulatedFederationStore:
+    def store(self, session: Any) -> SimulatedFederationStore:
         """A store whose transactions are noted when they are committed, whether or not it hears of it."""
         number, store = self.n_stores, SimulatedFederationStore(session)
         self.n_stores += 1

@@ -8,11 +8,12 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 from simulation.beats import BeatBroker, check_watches
 from simulation.clock import Schedule, WorldTime
 from simulation.database import SimulatedStore
-from simulation.device import FEDERATION, Papers, SimulatedDevice
+from simulation.device import FEDERATION, SimulatedDevice
 from simulation.ending import settle
 from simulation.judge import Judge
 from simulation.judge_erasure import ErasureJudge
@@ -102,7 +103,16 @@ class World:
         serial = self.serials[device.client_id] = self.serials.get(device.client_id, 0) + 1
         key = self._make_key(self.rng.randbytes(32))
         enrolment = issue_enrolment(self.enrolment_key, FEDERATION, device.client_id, key.public, serial, 0.0)
-        device.papers = Papers(device.client_id, key, enrolment, self.federator_key.public)
+        device.papers = SimpleNamespace(
+            name=device.client_id,
+            federation=FEDERATION,
+            key=key,
+            enrolment_bytes=enrolment,
+            federator_public_key=self.federator_key.public,
+            policy_bytes=None,
+            is_pinned=False,
+            operator_keys=None,
+        )
 
     def start_federator(self) -> None:
         process = FederatorProcess(self)
@@ -117,8 +127,6 @@ class World:
     def newest_announced(self) -> int:
         """The epoch of what the broker retains."""
         return self.broker.predecessor(self.federator_key).epoch
-
-    # --- what is seen -----------------------------------------------------------------------------------------
 
     def hear(self, process: FederatorProcess, receipt: Receipt) -> None:
         """See what a process tells, whoever hears it."""
@@ -153,8 +161,6 @@ class World:
     def pass_time(self, seconds: float) -> None:
         self.schedule.run_until(self.schedule.now + seconds)
         self.check()
-
-    # --- operations -------------------------------------------------------------------------------------------
 
     def apply(self, step: Step) -> None:
         device = self.devices[step.who % len(self.devices)]
