@@ -27,7 +27,7 @@ def row_of(kind: type[Row], source: object = None, **known: Any) -> Row:
 
 
 def is_made_of(row: object, new: object, *but: str) -> bool:
-    """Whether a row says all that ``new`` does, but for these columns."""
+    """Whether a row says all that ``new`` does, leaving out these columns."""
     return all(getattr(row, name) == getattr(new, name) for name in {one.name for one in fields(new)}.difference(but))  # type: ignore[arg-type]
 
 

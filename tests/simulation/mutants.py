@@ -108,7 +108,7 @@ def _stored_round_without(**forgotten: Any) -> Callable[[], Any]:
 
 @contextmanager
 def _revocations_are_forgotten_at_a_restart() -> Iterator[None]:
-    """Those that rows tell of, and the roster, and orders: whoever reads one of them knows what the others tell."""
+    """Those in rows, in the roster and in orders: each of the three tells a federator what the others do."""
 
     def forgetful(restore: Any, self: Members, rows: list[ClientRow], _roster: bytes | None) -> None:
         restore(self, [replace(row, membership=Membership.JOINED, revoked_at=None) for row in rows], None)
@@ -269,7 +269,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "the federator wakes for messages only": partial(mock.patch.object, Round, "wake_at", return_value=float("inf")),
     "rounds are never full": partial(mock.patch.object, Round, "full", property(lambda _: False)),
     "announcements begin anew at a restart": partial(mock.patch.object, EpochSequence, "begin"),
-    # A claim looks at no clock: it is one above what the database has, whatever was said under one that is lost.
+    # A claim looks at no clock: it is one above what the database has, even after a database was restored.
     "the epoch is not raised": in_place_of(
         SimulatedFederationStore, "claim_federation", lambda claim, self, _at: claim(self, 0.0)
     ),
@@ -293,7 +293,7 @@ _SHOWN_BY = {
     "nobody hears what was announced before": {Operation.RESTORE_DATABASE},
 }
 
-# Seeds that have shown those that few seeds show. They are tried first; where one shows its mutant no more, the rest of
+# Seeds that have shown those that few seeds show. They are tried first; where one no longer shows its mutant, the rest of
 # the seeds is gone through again, which takes minutes for some.
 SEEN_IN = {
     "what is taken back goes back to the beginning": 15,
@@ -301,7 +301,6 @@ SEEN_IN = {
     "withdrawals are not stored": 75,
     "what a batch holds is not withdrawn": 170,
     "revocations are forgotten at a restart": 89,
-    # A claim looks at no clock: it is one above what the database has, whatever was said under one that is lost.
     "the epoch is not raised": 19,
     "nobody hears what was announced before": 250,
     "devices take the answers to others": 366,

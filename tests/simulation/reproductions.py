@@ -1,4 +1,4 @@
-"""Every bug that the simulation found, as the shortest scenario that showed it.
+"""Every bug that the simulation found: the shortest scenario that showed it.
 
 A new one comes from the failing test, which prints it.
 """
@@ -11,7 +11,7 @@ from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
 
 REPRODUCTIONS = (
-    # A device was told that it is revoked about an update that counted before: its clicks would count again.
+    # The federator answered "revoked" to an update that counted before: its clicks would count again.
     reproduction(
         "a revoked device is told what counted",
         "a click counts once",
@@ -34,7 +34,7 @@ REPRODUCTIONS = (
         batch_limit=2,
     ),
     # The sequence numbers of announcements came from a clock: set back, every device took the federator for a replay.
-    # It shows where so much was said before that what is said until the end does not reach beyond it.
+    # It shows if the federator published more before than it does until the end.
     reproduction(
         "a federator whose clock was set back is heard",
         "a new federator is believed",
@@ -91,7 +91,7 @@ REPRODUCTIONS = (
         batch_limit=2,
         unmended="a round ends by a later clock",
     ),
-    # An order set the deadline into the past, and an update was told that it is late before the round's end was
+    # An order set the deadline into the past, and the answer to an update was "late" before the round's end was
     # stored; a second order moved the deadline on, and a copy of the same update counted.
     reproduction(
         "late is only said of a round whose end is stored",
@@ -104,7 +104,7 @@ REPRODUCTIONS = (
         trust=Trust.STAND_IN,
         busy_s=2.0,
     ),
-    # The federation's last round was abandoned; a copy of an update that had been in it was told that it counts.
+    # The federation's last round was abandoned; the answer to a copy of an update in it was "duplicate".
     reproduction(
         "a copy of what an abandoned last round took back counts nothing",
         "accepted means stored",
@@ -126,7 +126,7 @@ REPRODUCTIONS = (
         unlearning=UnlearningPolicy(every_s=0.0, swap_every_s=0.0, step_s=1.0, patience_s=0.0),
         device_backlog=2,
     ),
-    # An update that waits is signed anew with a newer enrolment's key, and a copy of that came before the join.
+    # An update that waits is signed again, with a newer enrolment's key, and a copy of that came before the join.
     reproduction(
         "an update by a key that is not known yet has not come",
         "in time is not late",
@@ -155,7 +155,7 @@ REPRODUCTIONS = (
     # As above, and the broker had lost what was announced. One that had died before its claim was looked at in place of
     # the next, so nobody did what the manual says.
     reproduction(
-        "the clock is looked at for whoever claims a restored database",
+        "the clock is looked at for each claim on a restored database",
         "whoever takes part is heard",
         5,
         3,
@@ -182,7 +182,7 @@ REPRODUCTIONS = (
     # another round; but a round without contributions begins again under its number, if the federator believes
     # that nobody is there.
     reproduction(
-        "a device that is let out contributes to a round that begins anew",
+        "a device that is let out contributes to a round that begins again",
         "whoever takes part is heard",
         61774,
         3,
@@ -193,7 +193,7 @@ REPRODUCTIONS = (
         trust=Trust.STAND_IN,
         batch_limit=2,
     ),
-    # A join came in one batch with the wish to be forgotten, and was told "forgotten" before the erasure was stored.
+    # A join came in one batch with the wish to be forgotten; the answer was "forgotten" before the erasure was stored.
     # The device deletes what it has and takes its wish back from the broker; if the federator dies then, nobody erases.
     reproduction(
         "nobody is told that it is forgotten before it is stored",
@@ -284,7 +284,7 @@ REPRODUCTIONS = (
         device_backlog=2,
     ),
     # In a database of before its erasure a forgotten client came back, and was made a key. The one of after it, which
-    # was restored then, told it that it is forgotten, and the key stayed.
+    # was restored then, answered "forgotten", and the key stayed.
     reproduction(
         "a key that was made for a forgotten name goes",
         "who is to be forgotten is, and is told",

@@ -61,7 +61,7 @@ class RoundStore(Transactions):
     """Rounds and what arrives in them, as `foltr.federator.store.FederationStore` has them.
 
     Attributes:
-        on_committed: is told the name of each transaction and what it was given, whether or not its caller hears of it.
+        on_committed: hears the name of each transaction and what it was given, even if its caller hears nothing.
     """
 
     def __init__(self, session: Any) -> None:
@@ -140,7 +140,7 @@ class RoundStore(Transactions):
 
     async def standing_orders(self, after: int) -> list[NewOrder]:
         stored = self.session.store.tables
-        # Where there are none it takes no time, as what only looks at erasures.
+        # Without orders it takes no time, just like questions about erasures.
         tables = await self.read() if stored.orders else stored
         newest = federation_of(tables).last_order
         return [

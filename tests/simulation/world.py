@@ -129,7 +129,7 @@ class World:
         return self.broker.predecessor(self.federator_key).epoch
 
     def hear(self, process: FederatorProcess, receipt: Receipt) -> None:
-        """See what a process tells, whoever hears it."""
+        """See what a process tells devices and the operator."""
         if isinstance(receipt, OrderAnswer):
             self.operator.hear(receipt)
             return
@@ -144,7 +144,7 @@ class World:
         self.judge.on_receipt(receipt)
 
     def reconnect_successor(self, ended: FederatorProcess) -> None:
-        """One that was fenced may have thrown its successor out of the broker, as they share one session."""
+        """One that was fenced may have thrown its successor out of the broker: they share one session."""
         successor = self.federator
         if self.broker.federator is ended and successor is not ended and not successor.down.is_cut:
             self.schedule.after(1.0, successor.reconnect)

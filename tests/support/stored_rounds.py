@@ -1,4 +1,4 @@
-"""Rounds in a database, stored by the service's own transactions, as a federator would."""
+"""Rounds in a database, stored by the service's own transactions."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
