@@ -293,8 +293,8 @@ _SHOWN_BY = {
     "nobody hears what was announced before": {Operation.RESTORE_DATABASE},
 }
 
-# Seeds that have shown those that few seeds show. They are tried first; where one no longer shows its mutant, the rest of
-# the seeds is gone through again, which takes minutes for some.
+# Seeds that have shown those that few seeds show. They are tried first; if one no longer shows its mutant, all other
+# seeds are tried again, which takes minutes for some.
 SEEN_IN = {
     "what is taken back goes back to the beginning": 15,
     "devices put nothing back": 10,
