@@ -5,17 +5,16 @@ not depend on them.
 """
 
 import random
-from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from simulation.clock import Schedule, WorldTime
-from simulation.network import Fault, Wire
+from simulation.clock import run_at_once
+from simulation.network import Wire
 from simulation.promises import BrokenPromiseError
+from simulation.scenario import Operation
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import UnavailableError
-from foltr.core.protocol.topics import Topics
 from foltr.federator.publishing.heartbeat import Heartbeat
 from foltr.storage.errors import WriterFencedError
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _INTERVAL_S = 10.0
 _KEEPALIVE_S = 45.0
 _LATE_WILL_S = 300.0
-_FAULTS = (Fault.REORDER, Fault.DUPLICATE, Fault.DROP)
+_FAULTS = (Operation.REORDER, Operation.DUPLICATE, Operation.DROP)
 _FAULTY = 0.3
 _LOST_WILLS = 0.2
 # Beats come so much later at the worst, and copies of them.
@@ -42,14 +41,12 @@ class BeatBroker:
     """What the broker does with the heartbeats of a world's federators, which share one session.
 
     Attributes:
-        devices: who hears them.
         said_at: when one said last that it is there.
     """
 
-    def __init__(self, seed: int, schedule: Schedule, time: WorldTime, topics: Topics) -> None:
-        self.rng = random.Random(f"beats {seed}")  # noqa: S311
-        self.schedule, self.time, self.topic = schedule, time, topics.federator_status
-        self.devices: Sequence[SimulatedDevice] = ()
+    def __init__(self, world: "World") -> None:
+        self.rng = random.Random(f"beats {world.scenario.seed}")  # noqa: S311
+        self._world, self.schedule = world, world.schedule
         self.said_at = float("-inf")
         self._retained: bytes | None = None
         self._wires: dict[str, Wire] = {}
@@ -84,7 +81,7 @@ class BeatBroker:
     def publish(self, payload: bytes) -> None:
         """Retain what a federator says, and send it to all."""
         self._retained = payload
-        for device in self.devices:
+        for device in self._world.devices:
             self._to_device(device, payload)
 
     def connect_device(self, device: "SimulatedDevice") -> None:
@@ -115,10 +112,10 @@ class BeatBroker:
         is_next = now - self._dropped_at.get(device.client_id, float("-inf")) < 1.5 * _INTERVAL_S
         if self.rng.random() < _FAULTY:
             fault = self.rng.choice(_FAULTS[:-1] if is_next else _FAULTS)
-            if fault is Fault.DROP:
+            if fault is Operation.DROP:
                 self._dropped_at[device.client_id] = now
             wire.faults.append(fault)
-        session, message = device.session, InboundMessage(self.topic, payload, retained=False)
+        session, message = device.session, InboundMessage(self._world.topics.federator_status, payload, retained=False)
         wire.carry(lambda: device.hear_beat(message) if device.session == session else None)
 
 
@@ -130,9 +127,10 @@ class ProcessBeats:
         serving_since: since when it could be heard, in the world's time; infinite while it cannot.
     """
 
-    def __init__(self, process: "FederatorProcess", broker: BeatBroker, key: Any, topics: Topics) -> None:
-        self._process, self._broker = process, broker
-        self._heartbeat = Heartbeat(self, topics, key, process, self._require_writer, _INTERVAL_S)  # type: ignore[arg-type]
+    def __init__(self, process: "FederatorProcess", world: "World") -> None:
+        self._process, self._broker, self._time = process, world.beats, world.time
+        key, writer = world.federator_key, self._require_writer
+        self._heartbeat = Heartbeat(self, world.topics, key, process, writer, _INTERVAL_S)  # type: ignore[arg-type]
         self._n_connections = 0
         self._is_connected = self._is_fenced = False
         self.will = b""
@@ -163,8 +161,8 @@ class ProcessBeats:
     def end(self, *, goodbye: bool) -> None:
         """End with the process: with a goodbye, without a word, or as who was fenced, with neither."""
         if goodbye and self._is_connected and not self._is_fenced:
-            with self._broker.time.of(self._process.clock), suppress(UnavailableError):
-                _run(self._heartbeat.__aexit__(None, None, None))
+            with self._time.of(self._process.clock), suppress(UnavailableError):
+                run_at_once(self._heartbeat.__aexit__(None, None, None))
             self._broker.release(self)
         self._lose()
 
@@ -189,8 +187,8 @@ class ProcessBeats:
             self._lose()
             return
         try:
-            with self._broker.time.of(self._process.clock):
-                _run(self._heartbeat.beat())
+            with self._time.of(self._process.clock):
+                run_at_once(self._heartbeat.beat())
         except WriterFencedError:
             self._is_fenced = True
             self._broker.release(self)
@@ -229,13 +227,3 @@ def check_watches(world: "World") -> None:
             raise BrokenPromiseError("who is gone is not said to be there", f"{device.client_id} at {now:.0f}")
         if not online and min(serving_s, heard_s) > _KNOWN_AFTER_S:
             raise BrokenPromiseError("who is there is not said to be gone", f"{device.client_id} at {now:.0f}")
-
-
-def _run(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """Run what never really waits."""
-    try:
-        coroutine.send(None)
-    except StopIteration:
-        return
-    coroutine.close()
-    raise AssertionError("a heartbeat waited for something that is not simulated")

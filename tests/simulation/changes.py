@@ -1,19 +1,21 @@
 """What a transaction changes in the simulated tables, and the constraints SQL has."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from simulation.database import NAME, Tables, federation_of, require
+from simulation.database import NAME, Tables, federation_of, is_made_of, require, row_of
 
 from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.fields import model_hash
 from foltr.core.protocol.states import OPEN_ROUND, Membership, OrderOutcome, RoundState
 from foltr.storage.records import (
     Batch,
     ClientRow,
     DeadlineChange,
     MembershipChange,
+    ModelRow,
     NewEvent,
     NewOrder,
     NewUpdate,
@@ -96,32 +98,7 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
     require(0 < new.n_interactions <= new.covers_through - new.covers_after, "ck_updates_covers_interactions")
     move_watermark(tables, new.client_id, new.covers_after, new.covers_through)
     tables.identities[new.client_id, new.update_id] = new.round
-    tables.updates[new.round, new.client_id] = UpdateRow(
-        federation=NAME,
-        round=new.round,
-        client_id=new.client_id,
-        update_id=new.update_id,
-        base_version=new.base_version,
-        n_interactions=new.n_interactions,
-        encoding=new.encoding,
-        n_bytes=len(new.body),
-        received_at=new.received_at,
-        covers_after=new.covers_after,
-        covers_through=new.covers_through,
-        cohort=new.cohort,
-        position=new.position,
-        fault=None,
-        vote=None,
-        clicked=None,
-        reward=None,
-        base_reward=None,
-        credit_total=None,
-        credit_squares=None,
-        cipher="",
-        key_fingerprint=None,
-        ticket=new.ticket,
-        body=new.body,
-    )
+    tables.updates[new.round, new.client_id] = row_of(UpdateRow, new, federation=NAME, n_bytes=len(new.body), cipher="")
 
 
 def move_watermark(tables: Tables, client_id: str, before: int, after: int) -> None:
@@ -146,24 +123,17 @@ def _store_quarantine(tables: Tables, change: QuarantineChange) -> None:
 def _store_membership(tables: Tables, change: MembershipChange) -> None:
     known = tables.clients.get(change.client_id)
     if change.kind == "joined":
-        tables.clients[change.client_id] = ClientRow(
+        has_joined_at = known is not None and known.membership is Membership.JOINED
+        stays = ("counted_through", "quarantined_at", "quarantine_reason")
+        tables.clients[change.client_id] = row_of(
+            ClientRow,
+            change,
             federation=NAME,
-            client_id=change.client_id,
             membership=Membership.JOINED,
-            online=change.online,
-            joined_at=change.at if known is None or known.membership is Membership.LEFT else known.joined_at,
-            left_at=None,
+            joined_at=known.joined_at if has_joined_at else change.at,
             last_seen_at=change.at,
-            sdk_version=change.sdk_version,
-            public_key=change.public_key,
-            enrolment_serial=change.enrolment_serial,
-            enrolment=change.enrolment,
-            revoked_at=None,
             membership_sequence=change.sequence,
-            status_sequence=change.status_sequence,
-            counted_through=0 if known is None else known.counted_through,
-            quarantined_at=None if known is None else known.quarantined_at,
-            quarantine_reason=None if known is None else known.quarantine_reason,
+            **({} if known is None else {name: getattr(known, name) for name in stays}),
         )
         return
     if known is None:
@@ -180,6 +150,12 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
         else:
             known = replace(known, revoked_at=change.at)
     tables.clients[change.client_id] = known
+
+
+def add_model(tables: Tables, version: int, weights: bytes, at: datetime, **more: Any) -> None:
+    require(version not in tables.models, "pk_models")
+    made = {"n_values": len(weights) // 4, "weights_hash": model_hash(weights), "created_at": at}
+    tables.models[version] = row_of(ModelRow, federation=NAME, version=version, weights=weights, **made, **more)
 
 
 def close_without_model(tables: Tables, number: int, reason: str, closed_at: datetime) -> bool:
@@ -201,18 +177,15 @@ def take_back_round(tables: Tables, number: int) -> None:
 
 
 def open_next(tables: Tables, opening: RoundOpening) -> None:
-    opened = {field.name: getattr(opening, field.name) for field in fields(opening)}
     known = tables.rounds.get(opening.number)
     if known is not None:
-        same = all(getattr(known, key) == value for key, value in opened.items())
-        require(same, f"round {opening.number} was opened before, differently")
+        require(is_made_of(known, opening), f"round {opening.number} was opened before, differently")
         return
     require(not tables.open_rounds(), "uq_rounds_one_open")
     require(opening.number >= 1 and opening.base_version in tables.models, "fk_rounds_models")
     require(opening.closes_at >= opening.opened_at, "ck_rounds_closes_after_opened")
     require(0 <= opening.min_time_s <= opening.max_time_s, "ck_rounds_time_range")
-    nothing: dict[str, Any] = dict.fromkeys(("closed_at", "reason", "n_updates", "n_interactions", "model_version"))
-    tables.rounds[opening.number] = RoundRow(federation=NAME, state=RoundState.COLLECTING, **nothing, **opened)
+    tables.rounds[opening.number] = row_of(RoundRow, opening, federation=NAME, state=RoundState.COLLECTING)
 
 
 def _require_collecting(tables: Tables, number: int) -> None:

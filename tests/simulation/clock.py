@@ -1,8 +1,9 @@
 """Simulated time: a queue of things to come, and clocks that are wrong, each in its own way."""
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from simulation.promises import BrokenPromiseError
 
@@ -85,3 +86,13 @@ class WorldTime:
 
     def time_ns(self) -> int:
         return int(self.time() * 1e9)
+
+
+def run_at_once(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Run what never really waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    coroutine.close()
+    raise AssertionError(f"{coroutine} waited for something that is not simulated")

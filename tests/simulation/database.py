@@ -1,8 +1,8 @@
 """The database, in dicts: what is stored, and one transaction at a time that happens as a whole or not at all."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 from foltr.core.erasure.audit import AuditEntry
 from foltr.core.errors import ProtocolViolationError, SettingsError
@@ -13,6 +13,22 @@ from foltr.storage.errors import WriterFencedError
 from foltr.storage.records import ClientRow, FederationRow, ModelRow, NewEvent, NewOrder, NewUpdate, RoundRow, UpdateRow
 
 NAME = "sim"
+Row = TypeVar("Row")
+
+
+def row_of(kind: type[Row], source: object = None, **known: Any) -> Row:
+    """Make a row: what is not known is as in ``source``, else as its type has it, else None."""
+    usual = {
+        column.name: getattr(source, column.name, None)
+        for column in fields(kind)  # type: ignore[arg-type]
+        if hasattr(source, column.name) or column.default is MISSING
+    }
+    return kind(**(usual | known))
+
+
+def is_made_of(row: object, new: object, *but: str) -> bool:
+    """Whether a row says all that ``new`` does, leaving out these columns."""
+    return all(getattr(row, name) == getattr(new, name) for name in {one.name for one in fields(new)}.difference(but))  # type: ignore[arg-type]
 
 
 @dataclass
@@ -34,21 +50,7 @@ class Tables:
     trainings: dict[int, str] = field(default_factory=dict)  # JSON, by their first rounds
 
     def copy(self) -> "Tables":
-        return Tables(
-            self.federation,
-            dict(self.clients),
-            dict(self.models),
-            dict(self.rounds),
-            dict(self.updates),
-            dict(self.identities),
-            self.events,
-            dict(self.erasures),
-            dict(self.jobs),
-            dict(self.resets),
-            self.audit,
-            dict(self.orders),
-            dict(self.trainings),
-        )
+        return Tables(**{name: dict(rows) if isinstance(rows, dict) else rows for name, rows in vars(self).items()})
 
     @property
     def n_deletions(self) -> int:
@@ -115,24 +117,6 @@ class KeyFolder:
         self._ensured.clear()
 
 
-class Session(Protocol):
-    """One process's connection to the database."""
-
-    store: "SimulatedStore"
-
-    async def before(self) -> None:
-        """Time passes before the transaction; OSError: the database is away."""
-
-    async def after(self) -> None:
-        """Time passes after it; OSError: it is committed, and its answer was lost."""
-
-    def pass_failpoint(self, name: Failpoint) -> None:
-        """The process may end here, before what it does is committed."""
-
-    async def purge(self) -> bool:
-        """Leave no bytes of what was deleted; False: do it again."""
-
-
 class SimulatedStore:
     """The tables, and who looks at every commit.
 
@@ -195,21 +179,22 @@ def federation_of(tables: Tables) -> FederationRow:
 
 
 class QuietSession:
-    """A session that nothing happens to."""
+    """One process's connection to the database; nothing happens to this one."""
 
     def __init__(self, store: SimulatedStore) -> None:
         self.store = store
 
     async def before(self) -> None:
-        pass
+        """Time passes before the transaction; OSError: the database is away."""
 
     async def after(self) -> None:
-        pass
+        """Time passes after it; OSError: it is committed, and its answer was lost."""
 
     def pass_failpoint(self, _name: Failpoint) -> None:
-        pass
+        """The process may end here, before what it does is committed."""
 
     async def purge(self) -> bool:
+        """Leave no bytes of what was deleted; False: do it again."""
         self.store.unpurged = False
         return True
 

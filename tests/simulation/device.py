@@ -3,17 +3,15 @@
 The store is the disk and survives a crash; everything else is gone then. Device i learns 2^i from an interaction.
 """
 
-import random
 from collections.abc import Coroutine
-from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from simulation.beats import BeatBroker
-from simulation.clock import Clock, Schedule, WorldTime
+from simulation.clock import Clock, run_at_once
 from simulation.disk import DeviceDisk
-from simulation.network import SimulatedBroker, Wire
+from simulation.network import Wire
 from simulation.promises import BrokenPromiseError
 
 from foltr.broker.address import BrokerAddress
@@ -27,6 +25,9 @@ from foltr.edge_client.options import DeviceOptions, Experiment, Privacy, Rankin
 from foltr.edge_client.store.store import Interaction
 from foltr.edge_client.training.unlearning_limits import UnlearningLimits
 
+if TYPE_CHECKING:
+    from simulation.world import World
+
 FEDERATION = "sim"
 _FEATURES = np.ones((1, 1), np.float32)
 _KEEPALIVE_S = 30.0
@@ -34,71 +35,51 @@ _KEEPALIVE_S = 30.0
 _SAID_WITH_A_WISH = tuple(f"/{topic}" for topic in (ClientTopic.FORGET, ClientTopic.STATUS))
 
 
-@dataclass(frozen=True)
-class Papers:
-    """What `Agent` needs of `foltr.core.operator.credentials.Credentials`; keys may be stand-ins."""
+class SimulatedDevice:
+    """One device, its disk, its two wires and its bad clock; its agent has it for an `MqttLink`.
 
-    name: str
-    key: Any
-    enrolment_bytes: bytes
-    federator_public_key: bytes
-    policy_bytes: bytes | None = None
-    is_pinned: bool = False
-    federation: str = "sim"
-    operator_keys: None = None
-
-
-class SimulatedLink:
-    """What the agent has for an `MqttLink`."""
+    Attributes:
+        papers: what `Agent` needs of `foltr.core.operator.credentials.Credentials`; keys may be stand-ins.
+    """
 
     address = BrokerAddress("127.0.0.1")
 
-    def __init__(self, device: "SimulatedDevice") -> None:
-        self._device = device
+    def __init__(self, i: int, world: "World") -> None:
+        self.client_id, self.i = f"device-{i}", i
+        self.papers: SimpleNamespace | None = None
+        self._schedule, self._time, self._broker = world.schedule, world.time, world.broker
+        self._rng, self._beats = world.rng, world.beats
+        self.clock = Clock(offset=self._rng.uniform(-1e4, 1e4), rate=self._rng.uniform(0.9, 1.1))
+        self.store = DeviceDisk(
+            self.client_id,
+            world.judge.clicks,
+            max_interactions=world.scenario.device_backlog,
+            max_kept=world.scenario.device_keeps,
+        )
+        self.up, self.down = Wire(self._schedule, self._rng), Wire(self._schedule, self._rng)
+        self.agent: Agent | None = None
+        self.is_up = self.left = False
+        self.hears_since = 0.0
+        self._last_will: LastWill | None = None
+        self.session = self._n_started = 0
+        self._asking: Coroutine[float, None, None] | None = None
 
     @property
     def connected(self) -> bool:
-        return self._device.is_up
+        return self.is_up
 
     async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        if not self.connected:
+        if not self.is_up:
             raise UnavailableError("not connected")
-        self._device.send(topic, payload, retain=retain)
-
-
-class SimulatedDevice:
-    """One device, its disk, its two wires and its bad clock."""
-
-    def __init__(
-        self,
-        i: int,
-        schedule: Schedule,
-        time: WorldTime,
-        broker: SimulatedBroker,
-        store: DeviceDisk,
-        rng: random.Random,
-        beats: BeatBroker,
-    ) -> None:
-        self.client_id = f"device-{i}"
-        self.i = i
-        self.papers: Papers | None = None
-        self.clock = Clock(offset=rng.uniform(-1e4, 1e4), rate=rng.uniform(0.9, 1.1))
-        self.store = store
-        self.up, self.down = Wire(schedule, rng), Wire(schedule, rng)
-        self.agent: Agent | None = None
-        self.is_up = False
-        self.left = False
-        self._schedule, self._time, self._broker, self._rng = schedule, time, broker, rng
-        self._beats = beats
-        self.hears_since = 0.0
-        self._last_will: LastWill | None = None
-        self.session = 0
-        self._n_started = 0
-        self._asking: Coroutine[float, None, None] | None = None
+        self.send(topic, payload, retain=retain)
 
     @property
     def running(self) -> bool:
         return self.agent is not None
+
+    @property
+    def is_cut(self) -> bool:
+        return self.up.is_cut or self.down.is_cut
 
     @property
     def takes_part(self) -> bool:
@@ -110,8 +91,6 @@ class SimulatedDevice:
         """Whether it asked to be forgotten, and was not answered."""
         return self.agent is not None and self.agent.forgetting.waiting
 
-    # --- life -------------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Start the process, on the store as it is, and connect."""
         self._n_started += 1
@@ -119,7 +98,7 @@ class SimulatedDevice:
         with self._time.of(self.clock):
             try:
                 self.agent = Agent(
-                    SimulatedLink(self),  # type: ignore[arg-type]
+                    self,  # type: ignore[arg-type]
                     self.store,
                     DeviceOptions(
                         FEDERATION,
@@ -155,7 +134,7 @@ class SimulatedDevice:
         with self._time.of(self.clock):
             self._last_will = self.agent.begin_session()
             if not self.left:
-                run(self.agent.begin_connection())
+                run_at_once(self.agent.begin_connection())
         self._broker.connect_device(self)
         self.hears_since = self._schedule.now
         self._beats.connect_device(self)
@@ -171,12 +150,28 @@ class SimulatedDevice:
             pause = self._rng.choice((0.0, 0.1, _KEEPALIVE_S))
             self._schedule.after(pause, lambda: self._broker.publish(will.topic, will.payload, retain=True))
 
+    def reconnect(self) -> None:
+        """Connect again, if it can."""
+        if self.running and not self.is_up and not self.is_cut:
+            self.connect()
+
+    def notice_partition(self) -> None:
+        if self.is_cut:
+            self.disconnect()
+
+    def heal(self) -> None:
+        """Its network is as it should be again."""
+        self.up.mend()
+        self.down.mend()
+        if self.running and (not self.is_up or self.up.n_lost or self.down.n_lost):
+            self.connect()
+
     def leave(self) -> None:
         """Its application calls `EdgeClient.leave`, and does not wait for the receipt."""
         if self.agent is None or not self.is_up or self.left:
             return
         with self._time.of(self.clock):
-            run(self.agent.leave(timeout_s=0.0))
+            run_at_once(self.agent.leave(timeout_s=0.0))
         self.left = True
 
     def forget_me(self, timeout_s: float) -> bool:
@@ -200,8 +195,6 @@ class SimulatedDevice:
             else:
                 self._schedule.after(self.clock.delay(seconds) + 0.001, lambda: self._go_on_asking(asking))
         self._pump()
-
-    # --- what happens to it -----------------------------------------------------------------------------------
 
     def click(self) -> None:
         """Show a list and record a click on it."""
@@ -238,7 +231,7 @@ class SimulatedDevice:
         if agent is None or not self.is_up:
             return
         with self._time.of(self.clock):
-            run(agent.turn())
+            run_at_once(agent.turn())
             due_at = agent.next_due_at()
             pause = self.clock.delay(due_at - self._time.monotonic())
         if pause < float("inf"):
@@ -247,16 +240,6 @@ class SimulatedDevice:
     def _wake(self, agent: Agent, session: int, due_at: float) -> None:
         if (agent, session) == (self.agent, self.session) and agent.next_due_at() == due_at:
             self._pump()
-
-
-def run(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """Run what never really waits."""
-    try:
-        coroutine.send(None)
-    except StopIteration:
-        return
-    coroutine.close()
-    raise AssertionError("the device waited for something that is not simulated")
 
 
 def _power_learner(i: int) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError
@@ -17,6 +17,9 @@ from foltr.edge_client.store.bounds import PendingUpdate, Settlement
 from foltr.edge_client.store.interaction_rows import trim_kept
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store import DeviceStore, Interaction
+
+if TYPE_CHECKING:
+    from simulation.judge_clicks import ClickJudge
 
 T = TypeVar("T")
 
@@ -31,16 +34,6 @@ class Gone(StrEnum):
     NUMBER_TAKEN = "it had the number of a click that was lost with an older store, and that counts"
 
 
-class Clicks(Protocol):
-    """Who is told of every click of a device."""
-
-    def on_recorded(self, click: str) -> None: ...
-
-    def on_made(self, update: PendingUpdate, clicks: Sequence[str]) -> None: ...
-
-    def on_gone(self, click: str, why: Gone) -> None: ...
-
-
 class DeviceDisk(DeviceStore):
     """One device's store; a click is known by its list, whatever its number is.
 
@@ -49,7 +42,7 @@ class DeviceDisk(DeviceStore):
         has_wish: the user's wish to be forgotten is on this disk, whatever the program makes of it.
     """
 
-    def __init__(self, client_id: str, clicks: Clicks, *, max_interactions: int, max_kept: int) -> None:
+    def __init__(self, client_id: str, clicks: "ClickJudge", *, max_interactions: int, max_kept: int) -> None:
         self.n_failures_due = 0
         self._clicks = clicks
         self._client_id = client_id
@@ -138,7 +131,7 @@ class DeviceDisk(DeviceStore):
         with self._noting(Gone.DROPPED):
             added = super().add_interaction(serp_id, *args, **more)
         if added is not None:
-            self._clicks.on_recorded(serp_id)
+            self._clicks.on_recorded(self._client_id, serp_id)
             if serp_id not in self.numbers():
                 self._clicks.on_gone(serp_id, Gone.DROPPED)  # all the room is the pending update's
         return added

@@ -109,7 +109,7 @@ def _mend(world: "World") -> None:
     world.operator.send_unanswered()
     for device in world.devices:
         device.store.n_failures_due = 0
-        world.heal_device(device)
+        device.heal()
         if not device.running:
             device.start()
     world.pass_time(5.0)

@@ -1,11 +1,9 @@
 """What must be true, whatever happens: looked at with every commit, every receipt and every step."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from simulation.database import Tables
-from simulation.disk import Gone
 from simulation.judge_clicks import ClickJudge
 from simulation.judge_erasure import ErasureJudge
 from simulation.process import FederatorProcess
@@ -17,27 +15,9 @@ from foltr.core.protocol.client_selection import is_selected
 from foltr.core.protocol.fields import pack_vector, payload_digest, unpack_vector
 from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.states import RoundState
-from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.storage.records import RoundRow, UpdateRow
 
 _COUNTS = (ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE)
-
-
-@dataclass(frozen=True)
-class ClicksOf:
-    """What the disk of a device tells of its clicks."""
-
-    client_id: str
-    judge: ClickJudge
-
-    def on_recorded(self, click: str) -> None:
-        self.judge.on_recorded(self.client_id, click)
-
-    def on_made(self, update: PendingUpdate, clicks: Sequence[str]) -> None:
-        self.judge.on_made(update, clicks)
-
-    def on_gone(self, click: str, why: Gone) -> None:
-        self.judge.on_gone(click, why)
 
 
 @dataclass(frozen=True)
@@ -75,11 +55,6 @@ class Judge:
         self._tables = Tables()
         self._overdue: tuple[FederatorProcess, RoundRow, float] | None = None
 
-    # --- devices ----------------------------------------------------------------------------------------------
-
-    def clicks_of(self, client_id: str) -> ClicksOf:
-        return ClicksOf(client_id, self.clicks)
-
     def payloads_of(self, client_id: str) -> list[bytes]:
         """Return every update that a device made, as it was sent first."""
         return [payload for payload, update_id in self._payloads.items() if self._maker(update_id) == client_id]
@@ -97,8 +72,6 @@ class Judge:
     def on_sent(self, payload: bytes, update_id: str) -> None:
         self._digests[payload_digest(payload)] = update_id
         self._payloads[payload] = update_id
-
-    # --- the database -----------------------------------------------------------------------------------------
 
     def on_commit(self, before: Tables, after: Tables) -> None:
         self._tables = after
@@ -180,8 +153,6 @@ class Judge:
             raise BrokenPromiseError("a model has a quorum", f"{len(rows)} updates in round {round_.number}")
         if model.weights != pack_vector(mean.apply_to(base)) or not np.isclose(change * n_learned, exact, atol=0.01):
             raise BrokenPromiseError("a model is the mean of its round", f"model {version} of round {round_.number}")
-
-    # --- what is told -----------------------------------------------------------------------------------------
 
     def on_taken(self, process: FederatorProcess, payload: bytes) -> None:
         update_id = self._digests.get(payload_digest(payload))
@@ -303,8 +274,6 @@ class Judge:
             raise BrokenPromiseError("announced means stored", f"model {model.version}, round {round_.round}")
         if round_.base_version != row.base_version or (round_.selection is None) != (row.selection_cutoff is None):
             raise BrokenPromiseError("announced as stored", f"round {round_.round}")
-
-    # --- every step -------------------------------------------------------------------------------------------
 
     def check_deadline(self, process: FederatorProcess, slack_s: float, grace_s: float) -> None:
         """No round stays open past its deadline while a federator is there to end it."""

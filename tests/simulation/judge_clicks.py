@@ -28,8 +28,6 @@ class ClickJudge:
         self._recorded: dict[str, str] = {}  # to the device
         self._lost_a_store: set[str] = set()
 
-    # --- devices ----------------------------------------------------------------------------------------------
-
     def on_recorded(self, client_id: str, click: str) -> None:
         self._recorded[click] = client_id
 
@@ -43,8 +41,6 @@ class ClickJudge:
         self.gone[click] = why
         if why in (Gone.STORE_LOST, Gone.FORGOTTEN):
             self._lost_a_store.add(self._recorded[click])
-
-    # --- the database -----------------------------------------------------------------------------------------
 
     def on_commit(self, before: Tables, after: Tables) -> None:
         for row in _counting_only_in(before, after):
@@ -63,8 +59,6 @@ class ClickJudge:
                 raise BrokenPromiseError(
                     "a click counts once", f"{click[:8]} of {row.client_id} is in {other[:8]} and {row.update_id[:8]}"
                 )
-
-    # --- the end ----------------------------------------------------------------------------------------------
 
     def check_books(self, disks: Mapping[str, DeviceDisk], tables: Tables) -> None:
         """Each click counts, or waits on its device, or is gone for a listed reason."""

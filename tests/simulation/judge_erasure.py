@@ -71,8 +71,6 @@ class ErasureJudge:
     def to_forget_again(self) -> list[str]:
         return sorted(self.again - self.erased())
 
-    # --- the database -----------------------------------------------------------------------------------------
-
     def on_commit(self, before: Tables, after: Tables) -> None:
         self._see(before, after)
         self._known_at[id(after)] = _Known(after, self.names, self._taught, self._taught_in_job)
@@ -160,8 +158,6 @@ class ErasureJudge:
                 raise BrokenPromiseError("the audit log is a chain", str(error)) from error
             previous = entry
 
-    # --- jobs -------------------------------------------------------------------------------------------------
-
     def _see_start(self, job: UnlearningJobRow, tables: Tables) -> None:
         self._taught_in_job = self._taught_in_job | {job.number: self._taught[job.start_version]}
         if job.weights != tables.models[job.start_version].weights:
@@ -203,8 +199,6 @@ class ErasureJudge:
             if row.state == "unlearning" and after.erasures[row.pseudonym].state != "done":
                 raise BrokenPromiseError("a swap ends the erasures it was made for", f"{label}: {row.pseudonym}")
 
-    # --- what is told -----------------------------------------------------------------------------------------
-
     def on_receipt(self, receipt: UpdateReceipt | MembershipReceipt) -> None:
         """Whoever reads this deletes what it has, and its request with it: the erasure must be stored."""
         if receipt.code in (ReceiptCode.FORGETTING, ReceiptCode.FORGOTTEN) and receipt.client_id not in self.erased():
@@ -227,8 +221,6 @@ class ErasureJudge:
             raise BrokenPromiseError("told forgotten means done", f"{notice.client_id} is {row.state}")
         if (notice.receipt or b"").decode() != (row.receipt or ""):
             raise BrokenPromiseError("a receipt is told as stored", notice.client_id)
-
-    # --- the end ----------------------------------------------------------------------------------------------
 
     def unfinished(self) -> list[str]:
         """What of erasures is still to be done, in words; nothing where a job waits for devices, saying so."""

@@ -3,21 +3,16 @@
 import random
 from collections import deque
 from collections.abc import Callable
-from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from simulation.clock import Schedule
+from simulation.scenario import Operation
 
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator.predecessor import Predecessor
 
-
-class Fault(StrEnum):
-    DROP = "drop"
-    DUPLICATE = "duplicate"
-    REORDER = "reorder"
-    DELAY = "delay"
+FAULTS = (Operation.REORDER, Operation.DUPLICATE, Operation.DROP, Operation.DELAY)
 
 
 class Wire:
@@ -27,22 +22,22 @@ class Wire:
         self._schedule = schedule
         self._rng = rng
         self._free_at = 0.0
-        self.faults: deque[Fault] = deque()
+        self.faults: deque[Operation] = deque()
         self.is_cut = False
         self.n_lost = 0
 
     def carry(self, deliver: Callable[[], None]) -> None:
         fault = self.faults.popleft() if self.faults else None
-        if self.is_cut or fault is Fault.DROP:
+        if self.is_cut or fault is Operation.DROP:
             self.n_lost += 1
             return
         latency = self._rng.uniform(0.005, 0.05)
-        if fault is Fault.DELAY:
+        if fault is Operation.DELAY:
             latency += self._rng.uniform(1.0, 60.0)
-        elif fault is Fault.REORDER:
+        elif fault is Operation.REORDER:
             latency += self._rng.uniform(0.05, 3.0)
         else:
-            if fault is Fault.DUPLICATE:
+            if fault is Operation.DUPLICATE:
                 self._schedule.after(latency + self._rng.uniform(0.0, 40.0), deliver)
             latency = max(latency, self._free_at - self._schedule.now)
             self._free_at = self._schedule.now + latency
@@ -51,16 +46,6 @@ class Wire:
     def mend(self) -> None:
         self.faults.clear()
         self.is_cut = False
-
-
-class Subscriber(Protocol):
-    """A peer with a session at the broker."""
-
-    is_up: bool
-    session: int
-    down: Wire
-
-    def receive(self, message: InboundMessage) -> None: ...
 
 
 class SimulatedBroker:
@@ -73,8 +58,8 @@ class SimulatedBroker:
         self._for_nobody = (topics.unlearning_round.removesuffix("round"), topics.audit_head)
         self._schedule = schedule
         self.retained: dict[str, bytes] = {}
-        self.devices: dict[str, Subscriber] = {}
-        self.federator: Subscriber | None = None
+        self.devices: dict[str, Any] = {}
+        self.federator: Any | None = None
         self._queued: list[InboundMessage] = []
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
@@ -103,13 +88,13 @@ class SimulatedBroker:
                 before.receive(InboundMessage(topic, self.retained[topic], retained=True))
         return before
 
-    def connect_device(self, device: Subscriber) -> None:
+    def connect_device(self, device: Any) -> None:
         """A new session of a device: it is sent what is retained."""
         for topic in self._to_all:
             if topic in self.retained:
                 self._to_device(device, InboundMessage(topic, self.retained[topic], retained=True))
 
-    def connect_federator(self, federator: Subscriber) -> None:
+    def connect_federator(self, federator: Any) -> None:
         """A federator's session begins or goes on: what waited, and what is retained."""
         self.federator = federator
         waited, self._queued = self._queued, []
@@ -124,7 +109,7 @@ class SimulatedBroker:
         self.retained.clear()
         self._queued.clear()
 
-    def _to_device(self, device: Subscriber, message: InboundMessage) -> None:
+    def _to_device(self, device: Any, message: InboundMessage) -> None:
         if device.is_up:
             session = device.session
             device.down.carry(lambda: device.receive(message) if device.session == session else None)

@@ -1,43 +1,27 @@
 """The operator of a simulated federation: gives orders until they are answered, and publishes the roster."""
 
-import random
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
-from simulation.clock import Schedule
 from simulation.device import FEDERATION
-from simulation.network import SimulatedBroker
 from simulation.promises import BrokenPromiseError
 
 from foltr.core.protocol.enrolment import issue_roster
 from foltr.core.protocol.orders import Order, OrderAnswer, OrderReply
 from foltr.core.protocol.roster import Revocation, Roster
 from foltr.core.protocol.signed_orders import SignedOrder, issue_order
-from foltr.core.protocol.topics import Topics
+
+if TYPE_CHECKING:
+    from simulation.world import World
 
 _SEND_AGAIN_S = 30.0
 _SALT = bytes(32)
 
 
 class SimulatedOperator:
-    """Remembers what it ordered and what it was told.
+    """Remembers what it ordered and what it was told."""
 
-    Args:
-        key: the enrolment key.
-        stored: (outcome, digest) of an order's row in the database, by number; None where it has none.
-    """
-
-    def __init__(
-        self,
-        key: Any,
-        broker: SimulatedBroker,
-        schedule: Schedule,
-        rng: random.Random,
-        stored: Callable[[int], tuple[str, bytes] | None],
-    ) -> None:
-        self._key = key
-        self._broker, self._schedule, self._rng, self._stored = broker, schedule, rng, stored
-        self._topics = Topics(FEDERATION)
+    def __init__(self, world: "World") -> None:
+        self._world, self._broker, self._schedule = world, world.broker, world.schedule
         self._orders: dict[int, SignedOrder] = {}
         self._told: dict[int, OrderReply] = {}
         self._is_sending = False
@@ -49,11 +33,11 @@ class SimulatedOperator:
 
     def give(self, order: Order, *, twice: bool = False) -> None:
         """Send an order, now and until it is answered; ``twice``: somebody sends it once more, whatever the answer."""
-        signed = issue_order(self._key, order, len(self._orders) + 1)
+        signed = issue_order(self._world.enrolment_key, order, len(self._orders) + 1)
         self._orders[signed.number] = signed
         self._send(signed)
         if twice:
-            self._schedule.after(20.0 * self._rng.random(), lambda: self._send(signed))
+            self._schedule.after(20.0 * self._world.rng.random(), lambda: self._send(signed))
         self._send_again_later()
 
     def send_unanswered(self) -> None:
@@ -73,7 +57,7 @@ class SimulatedOperator:
             return
         if answer.reply not in (OrderReply.OBEYED, OrderReply.REFUSED):
             raise BrokenPromiseError("an order of the operator is read", f"{answer.number}: {answer.reply}")
-        if self._stored(answer.number) != (str(answer.reply), answer.digest):
+        if self._world.store.order_outcome(answer.number) != (str(answer.reply), answer.digest):
             raise BrokenPromiseError("an order's outcome is stored before it is told", f"order {answer.number}")
         if self._told.setdefault(answer.number, answer.reply) is not answer.reply:
             raise BrokenPromiseError("an order has one outcome", f"order {answer.number} is {answer.reply} now")
@@ -84,10 +68,10 @@ class SimulatedOperator:
         roster = Roster(
             federation=FEDERATION, version=self.n_rosters, through=0, revoked=entries, salt=_SALT, forgotten=[]
         )
-        self._broker.publish(self._topics.roster, issue_roster(self._key, roster), retain=True)
+        self._broker.publish(self._world.topics.roster, issue_roster(self._world.enrolment_key, roster), retain=True)
 
     def _send(self, signed: SignedOrder) -> None:
-        self._broker.publish(self._topics.operator, signed.payload)
+        self._broker.publish(self._world.topics.operator, signed.payload)
 
     def _send_again_later(self) -> None:
         if not self._is_sending:

@@ -4,20 +4,18 @@ Whatever the actor awaits is a pause of the world's. A crash is raised at one of
 process is dropped while it waits, and with it everything that is not stored.
 """
 
-import random
 import types
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING
 
-from simulation.beats import BeatBroker, ProcessBeats
-from simulation.clock import Clock, Schedule, WorldTime
-from simulation.database import SimulatedStore
-from simulation.network import SimulatedBroker, Wire
+from simulation.beats import ProcessBeats
+from simulation.clock import Clock
+from simulation.network import Wire
 from simulation.promises import BrokenPromiseError
 from simulation.store_unlearning import SimulatedFederationStore
 
-from foltr.broker.buffer import BoundedIntake, IntakeLimits
+from foltr.broker.buffer import BoundedIntake
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import ProtocolViolationError, SettingsError, UnavailableError
 from foltr.core.failpoints import Failpoint
@@ -27,10 +25,12 @@ from foltr.core.protocol.fields import Message
 from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.core.protocol.signing import EpochSequence
-from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.actor import FederationActor
-from foltr.federator.plan import FederationPlan
 from foltr.storage.errors import WriterFencedError
+
+if TYPE_CHECKING:
+    from simulation.world import World
 
 _LONGEST_TRANSACTION_S = 0.3
 _ANNOUNCING_S = 0.01
@@ -75,54 +75,26 @@ class Bell:
 
 
 class FederatorProcess:
-    """One process, from its start to its end.
+    """One process, from its start to its end: its own clock, receipt sender, announcer and database session."""
 
-    It is its own clock, receipt sender, announcer and database session.
-
-    Args:
-        busy_s: how long it may be busy with other things before it looks at what has arrived.
-    """
-
-    def __init__(
-        self,
-        plan: FederationPlan,
-        store: SimulatedStore,
-        broker: SimulatedBroker,
-        schedule: Schedule,
-        time: WorldTime,
-        rng: random.Random,
-        *,
-        clock: Clock,
-        key: Any,
-        limits: IntakeLimits,
-        busy_s: float,
-        on_receipt: Callable[["FederatorProcess", Receipt], None],
-        on_announced: Callable[["FederatorProcess", ModelAnnouncement, RoundAnnouncement], None],
-        on_taken: Callable[["FederatorProcess", InboundMessage], None],
-        on_ended: Callable[["FederatorProcess"], None],
-        on_said: Callable[["FederatorProcess", int], None],
-        beats: BeatBroker,
-    ) -> None:
-        self.store = store
-        self.clock = clock
+    def __init__(self, world: "World") -> None:
+        self._world, self.store, self._broker = world, world.store, world.broker
+        self._schedule, self._time, self._rng = world.schedule, world.time, world.rng
+        self.clock = Clock(world.clock_offset)
         self.state = ProcessState.UP
         self.is_up = True
         self.session = 0  # one for all federators: the broker keeps it
-        self.down = Wire(schedule, rng)
-        self.started_at = clock.wall(schedule.now)
+        self.down = Wire(self._schedule, self._rng)
+        self.started_at = self.now()
         self.crash_at: Failpoint | None = None
         self.n_database_failures = 0
-        self._plan, self._broker, self._schedule, self._time, self._rng = plan, broker, schedule, time, rng
-        self._topics = Topics(plan.federation)
-        self._on_receipt, self._on_announced, self._on_taken = on_receipt, on_announced, on_taken
-        self._on_ended, self._on_said = on_ended, on_said
-        self._busy_s = busy_s
-        self._key = key
+        self._topics = world.topics
         self._sequence = EpochSequence()
+        key = world.federator_key
         self._signer = Signer(key, self._sequence)
-        with time.of(clock):
-            federation_store = SimulatedFederationStore(self)
-            self.actor = FederationActor(plan, federation_store, self, self, limits, retained=self, key=key)  # type: ignore[arg-type]
+        with self._time.of(self.clock):
+            store, limits = SimulatedFederationStore(self), world.scenario.limits
+            self.actor = FederationActor(world.plan, store, self, self, limits, retained=self, key=key)  # type: ignore[arg-type]
         self.intake: BoundedIntake = self.actor.intake
         self.intake.arrived = self.bell = Bell(self._ring)  # type: ignore[assignment]
         self.intake.wait = self._wait_for_arrivals  # type: ignore[method-assign]
@@ -134,17 +106,15 @@ class FederatorProcess:
         self._waiting_since: int | None = None
         self._n_pauses = 0
         self._coroutine: Coroutine[float, None, None] | None = None
-        self._started = False
-        self.beats = ProcessBeats(self, beats, key, self._topics)
-        schedule.after(0.0, self._begin)
-
-    # --- life -------------------------------------------------------------------------------------------------
+        self.has_claim = False
+        self.beats = ProcessBeats(self, world)
+        self._schedule.after(0.0, self._begin)
 
     async def _live(self) -> None:
-        before = self._broker.predecessor(self._key)
+        before = self._broker.predecessor(self._world.federator_key)
         await self.actor.start(before.epoch, before.audit_head)
         self._sequence.begin(self.actor.epoch)
-        self._started = True
+        self.has_claim = True
         self.beats.begin(self.actor.epoch)
         self._flush()
         self._schedule.after(_ANNOUNCING_S, self._retain)
@@ -157,11 +127,7 @@ class FederatorProcess:
     @property
     def serving(self) -> bool:
         """Up, started, and able to be heard."""
-        return self.is_up and self._started and not self.down.is_cut
-
-    @property
-    def has_claim(self) -> bool:
-        return self._started
+        return self.is_up and self.has_claim and not self.down.is_cut
 
     def now(self) -> float:
         return self.clock.wall(self._schedule.now)
@@ -209,22 +175,20 @@ class FederatorProcess:
         if self._coroutine is not None:
             self._coroutine.close()
         self.beats.end(goodbye=state in (ProcessState.FINISHED, ProcessState.GAVE_UP))
-        self._on_ended(self)
-
-    # --- its intake -------------------------------------------------------------------------------------------
+        self._world.reconnect_successor(self)
 
     def receive(self, message: InboundMessage) -> None:
         with self._time.of(self.clock):
             n_waiting = len(self.intake)
             self.actor.receive(message)
-            if len(self.intake) > n_waiting:
-                self._on_taken(self, message)
+            if len(self.intake) > n_waiting and message.topic.endswith("/updates"):
+                self._world.judge.on_taken(self, message.payload)
 
     async def _wait_for_arrivals(self, timeout_s: float) -> None:
         if not self.bell.is_set():
             self._waiting_since = self._n_pauses + 1
             await pause(min(max(0.0, timeout_s), 86_400.0))
-        await pause(self._rng.uniform(0.0, self._busy_s))
+        await pause(self._rng.uniform(0.0, self._world.scenario.busy_s))
 
     def _ring(self) -> None:
         if self._waiting_since is not None and self._waiting_since == self._n_pauses:
@@ -233,14 +197,15 @@ class FederatorProcess:
             n = self._n_pauses
             self._schedule.after(0.0, lambda: self._resume(n))
 
-    # --- its database session ---------------------------------------------------------------------------------
-
     async def before(self) -> None:
-        await pause(self._rng.uniform(0.0, _LONGEST_TRANSACTION_S) if self._rng.random() < 0.3 else 0.0)
+        await self._transact_for_a_while()
         self._fail_perhaps()
 
     async def after(self) -> None:
         self._fail_perhaps()
+        await self._transact_for_a_while()
+
+    async def _transact_for_a_while(self) -> None:
         await pause(self._rng.uniform(0.0, _LONGEST_TRANSACTION_S) if self._rng.random() < 0.3 else 0.0)
 
     def _fail_perhaps(self) -> None:
@@ -263,11 +228,9 @@ class FederatorProcess:
         self.store.unpurged = False
         return True
 
-    # --- what it publishes ------------------------------------------------------------------------------------
-
     def send(self, receipts: Sequence[Receipt]) -> None:
         self._receipts.extend(receipts)
-        if self._started:
+        if self.has_claim:
             self._flush()
 
     def notify(self, notices: Iterator[Receipt]) -> None:
@@ -277,16 +240,16 @@ class FederatorProcess:
         """Send what was told, also before there was an epoch to sign it under."""
         receipts, self._receipts = self._receipts, []
         for receipt in receipts:
-            self._on_receipt(self, receipt)
+            self._world.hear(self, receipt)
             if isinstance(receipt, OrderAnswer):
-                continue  # the operator is told by `on_receipt`
+                continue  # the operator is told by `World.hear`
             topic = self._topics.client(receipt.client_id, ClientTopic.INBOX)
             if not self.down.is_cut:
                 self._say(topic, receipt, retain=False)
 
     def _say(self, topic: str, message: Message, *, retain: bool = True) -> None:
         sequence = self._sequence.next()
-        self._on_said(self, sequence)
+        self._world.judge.on_said(self, sequence)
         self._broker.publish(topic, self._signer.sign(message, topic, sequence), retain=retain)
 
     def put(self, topic: str, message: Message | None, when_done: Callable[[], None] | None = None) -> None:
@@ -302,7 +265,7 @@ class FederatorProcess:
         self.put(topic, None)
 
     def _retain(self) -> None:
-        if not self.is_up or not self._started or self.down.is_cut:
+        if not self.is_up or not self.has_claim or self.down.is_cut:
             return
         with self._time.of(self.clock):
             for topic in sorted(self._not_retained):
@@ -316,7 +279,7 @@ class FederatorProcess:
                     when_done()
 
     def announce(self, model: ModelAnnouncement, round_: RoundAnnouncement, *_others: object) -> None:
-        self._on_announced(self, model, round_)
+        self._world.judge.on_announced(model, round_)
         self._announced = (model, round_)
         if not self.down.is_cut:
             self._publish_model()

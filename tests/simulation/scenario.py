@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any, Self
 
 from foltr.broker.buffer import DEFAULT_LIMITS, IntakeLimits
 from foltr.core.protocol.states import Pacing, Strategy
@@ -12,92 +13,58 @@ from foltr.federator.round import RoundPolicy
 
 
 class Operation(StrEnum):
-    """One thing that happens; ``who`` is a device where it happens to one, ``amount`` is from 0 to 1."""
+    """One thing that happens, and how often beside the others.
 
-    TICK = "tick"
-    INTERACT = "interact"
-    DROP = "drop"
-    DUPLICATE = "duplicate"
-    REORDER = "reorder"
-    DELAY = "delay"
-    PARTITION = "partition"
-    HEAL = "heal"
-    DEVICE_CRASH = "device_crash"
-    DEVICE_START = "device_start"
-    DEVICE_LEAVE = "device_leave"
-    DEVICE_CLOCK_SET = "device_clock_set"
-    DEVICE_DISK_FULL = "device_disk_full"
-    DEVICE_LOSES_STORE = "device_loses_store"
-    BROKER_CRASH = "broker_crash"
-    FEDERATOR_PARTITION = "federator_partition"
-    FEDERATOR_HEAL = "federator_heal"
-    DATABASE_AWAY = "database_away"
-    CRASH_IDLE = "crash_idle"
-    CRASH_BEFORE_COMMIT = "crash_before_commit"
-    CRASH_AFTER_COMMIT = "crash_after_commit"
-    CRASH_IN_ROUND = "crash_in_round"
-    RESTART = "restart"
-    STOP = "stop"
-    CLOCK_SKEW = "clock_skew"
-    SECOND_FEDERATOR = "second_federator"
-    REVOKE = "revoke"
-    ENROL_ANEW = "enrol_anew"
-    SET_DEADLINE = "set_deadline"
-    QUARANTINE = "quarantine"
-    LET_OUT = "let_out"
-    OLD_COPY = "old_copy"
-    OTHER_SETTINGS = "other_settings"
-    RESTORE_DATABASE = "restore_database"
-    FORGET_ME = "forget_me"
-    ORDER_TO_FORGET = "order_to_forget"
-    COME_BACK = "come_back"
-    EVERYBODY_AWAY = "everybody_away"
-    KEEP_NOTHING = "keep_nothing"
-    CRASH_IN_ERASURE = "crash_in_erasure"
+    ``who`` of a step is a device where it happens to one, ``amount`` is from 0 to 1.
+    """
 
+    weight: float
 
-_WEIGHTS = {
-    Operation.TICK: 28,
-    Operation.INTERACT: 22,
-    Operation.DROP: 3,
-    Operation.DUPLICATE: 4,
-    Operation.REORDER: 3,
-    Operation.DELAY: 3,
-    Operation.PARTITION: 2,
-    Operation.HEAL: 4,
-    Operation.DEVICE_CRASH: 3,
-    Operation.DEVICE_START: 5,
-    Operation.DEVICE_LEAVE: 1,
-    Operation.DEVICE_CLOCK_SET: 1,
-    Operation.DEVICE_DISK_FULL: 1,
-    Operation.DEVICE_LOSES_STORE: 0.5,
-    Operation.BROKER_CRASH: 0.7,
-    Operation.FEDERATOR_PARTITION: 1,
-    Operation.FEDERATOR_HEAL: 2,
-    Operation.DATABASE_AWAY: 1,
-    Operation.CRASH_IDLE: 1.5,
-    Operation.CRASH_BEFORE_COMMIT: 2,
-    Operation.CRASH_AFTER_COMMIT: 2,
-    Operation.CRASH_IN_ROUND: 2,
-    Operation.RESTART: 7,
-    Operation.STOP: 1,
-    Operation.CLOCK_SKEW: 1,
-    Operation.SECOND_FEDERATOR: 1,
-    Operation.REVOKE: 1.5,
-    Operation.ENROL_ANEW: 2,
-    Operation.SET_DEADLINE: 1.5,
-    Operation.QUARANTINE: 2,
-    Operation.LET_OUT: 3,
-    Operation.OLD_COPY: 4,
-    Operation.OTHER_SETTINGS: 2,
-    Operation.RESTORE_DATABASE: 0.7,
-    Operation.FORGET_ME: 2.5,
-    Operation.ORDER_TO_FORGET: 1.5,
-    Operation.COME_BACK: 1.5,
-    Operation.EVERYBODY_AWAY: 1.5,
-    Operation.KEEP_NOTHING: 1,
-    Operation.CRASH_IN_ERASURE: 4,
-}
+    def __new__(cls, name: str, weight: float) -> Self:
+        operation = str.__new__(cls, name)
+        operation._value_, operation.weight = name, weight
+        return operation
+
+    TICK = "tick", 28
+    INTERACT = "interact", 22
+    DROP = "drop", 3
+    DUPLICATE = "duplicate", 4
+    REORDER = "reorder", 3
+    DELAY = "delay", 3
+    PARTITION = "partition", 2
+    HEAL = "heal", 4
+    DEVICE_CRASH = "device_crash", 3
+    DEVICE_START = "device_start", 5
+    DEVICE_LEAVE = "device_leave", 1
+    DEVICE_CLOCK_SET = "device_clock_set", 1
+    DEVICE_DISK_FULL = "device_disk_full", 1
+    DEVICE_LOSES_STORE = "device_loses_store", 0.5
+    BROKER_CRASH = "broker_crash", 0.7
+    FEDERATOR_PARTITION = "federator_partition", 1
+    FEDERATOR_HEAL = "federator_heal", 2
+    DATABASE_AWAY = "database_away", 1
+    CRASH_IDLE = "crash_idle", 1.5
+    CRASH_BEFORE_COMMIT = "crash_before_commit", 2
+    CRASH_AFTER_COMMIT = "crash_after_commit", 2
+    CRASH_IN_ROUND = "crash_in_round", 2
+    RESTART = "restart", 7
+    STOP = "stop", 1
+    CLOCK_SKEW = "clock_skew", 1
+    SECOND_FEDERATOR = "second_federator", 1
+    REVOKE = "revoke", 1.5
+    ENROL_ANEW = "enrol_anew", 2
+    SET_DEADLINE = "set_deadline", 1.5
+    QUARANTINE = "quarantine", 2
+    LET_OUT = "let_out", 3
+    OLD_COPY = "old_copy", 4
+    OTHER_SETTINGS = "other_settings", 2
+    RESTORE_DATABASE = "restore_database", 0.7
+    FORGET_ME = "forget_me", 2.5
+    ORDER_TO_FORGET = "order_to_forget", 1.5
+    COME_BACK = "come_back", 1.5
+    EVERYBODY_AWAY = "everybody_away", 1.5
+    KEEP_NOTHING = "keep_nothing", 1
+    CRASH_IN_ERASURE = "crash_in_erasure", 4
 
 
 class Trust(StrEnum):
@@ -116,12 +83,6 @@ class Step:
 
     def __repr__(self) -> str:
         return f"{self.operation} {self.who} {self.amount}"
-
-
-def steps_of(text: str) -> tuple[Step, ...]:
-    """Steps as a failing test prints them: ``tick 1 0.87, interact 0 0.01``."""
-    words = (step.split() for step in text.split(","))
-    return tuple(Step(Operation(operation), int(who), float(amount)) for operation, who, amount in words)
 
 
 @dataclass(frozen=True)
@@ -163,6 +124,23 @@ class Reproduction:
     unmended: str = ""
 
 
+def reproduction(
+    name: str,
+    promise: str,
+    seed: int,
+    n_devices: int,
+    policy: RoundPolicy,
+    steps: str,
+    *,
+    unmended: str = "",
+    **more: Any,
+) -> Reproduction:
+    """Make one of a scenario whose steps are as a failing test prints them: ``tick 1 0.87, interact 0 0.01``."""
+    words = (step.split() for step in steps.split(","))
+    taken = tuple(Step(Operation(operation), int(who), float(amount)) for operation, who, amount in words)
+    return Reproduction(name, promise, Scenario(seed, n_devices, policy, taken, **more), unmended)
+
+
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     rng = random.Random(f"scenario {seed}")  # noqa: S311
@@ -194,7 +172,7 @@ def draw(seed: int) -> Scenario:
     ]
     steps = tuple(
         Step(operation, rng.randrange(n_devices), round(rng.random(), 3))
-        for operation in rng.choices(operations, [_WEIGHTS[op] for op in operations], k=rng.randint(20, 80))
+        for operation in rng.choices(operations, [op.weight for op in operations], k=rng.randint(20, 80))
     )
     unlearning = draw_unlearning(rng) if forgets else UnlearningPolicy()
     device_keeps = rng.choice((0, 3, 500))

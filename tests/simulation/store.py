@@ -4,19 +4,18 @@ A method of the stores is one transaction: it happens after a while, and now and
 the database is away.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from functools import partial, wraps
+from typing import Any, TypeVar
 
 from simulation import changes
-from simulation.database import NAME, Session, Tables, federation_of, require
+from simulation.database import NAME, Tables, federation_of, require, row_of
 
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint
-from foltr.core.protocol.fields import model_hash
-from foltr.core.protocol.states import Privacy, RoundState
-from foltr.core.protocol.trainings import Activation
+from foltr.core.protocol.states import RoundState
 from foltr.federator.store import Transactions
 from foltr.storage.body_parts import DropStep
 from foltr.storage.errors import WriterFencedError
@@ -37,24 +36,38 @@ from foltr.storage.records import (
 from foltr.storage.retention import RetentionStep
 from foltr.storage.schema import INTEGER_MAX
 
+T = TypeVar("T")
 
-class RoundStore(Transactions):
-    """Rounds and what arrives in them, as `foltr.federator.store.FederationStore` has them."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__("the simulated database")
-        self.session = session
+def transaction(change: Callable[..., T], *, claims: bool = True) -> Callable[..., Coroutine[Any, Any, T]]:
+    """Make the method for a change of the tables: one transaction under the store's claim, again while it is away."""
 
-    async def write(self, change: Callable[[Tables], Any], epoch: int | None = None) -> Any:
-        """Change the database in one transaction, again while it is away."""
-
-        async def once() -> Any:
+    @wraps(change)
+    async def method(self: "RoundStore", *given: Any, **named: Any) -> T:
+        async def once() -> T:
             await self.session.before()
-            result = self.session.store.transact(change, epoch)
+            epoch = self.epoch if claims else None
+            result = self.session.store.transact(lambda tables: change(self, tables, *given, **named), epoch)
+            self.on_committed(change.__name__.lstrip("_"), given, named)
             await self.session.after()
             return result
 
         return await self.make(once)
+
+    return method
+
+
+class RoundStore(Transactions):
+    """Rounds and what arrives in them, as `foltr.federator.store.FederationStore` has them.
+
+    Attributes:
+        on_committed: hears the name of each transaction and what it was given, even if its caller hears nothing.
+    """
+
+    def __init__(self, session: Any) -> None:
+        super().__init__("the simulated database")
+        self.session = session
+        self.on_committed: Callable[..., None] = lambda *_: None
 
     async def read(self) -> Tables:
         """Wait for the database, again while it is away, and look at what is stored."""
@@ -65,67 +78,32 @@ class RoundStore(Transactions):
 
         return await self.make(once)
 
-    async def create_federation(
+    @partial(transaction, claims=False)
+    def create_federation(
         self,
+        tables: Tables,
         n_features: int,
         ranker: str,
         initial_weights: bytes,
         now: datetime,
         *,
-        selection_seed: bytes,
-        aggregation_seed: bytes,
-        pseudonym_key: bytes,
-        method: str,
-        hidden: int | None,
-        activation: Activation | None = None,
-        privacy: Privacy,
-        schema_hash: bytes | None = None,
         first_model_is_chosen: bool = False,  # noqa: ARG002 (nothing here starts with one)
+        **founded: Any,
     ) -> None:
-        def change(tables: Tables) -> None:
-            if tables.federation is None:
-                tables.federation = FederationRow(
-                    name=NAME,
-                    writer_epoch=0,
-                    last_batch_id=None,
-                    ranker=ranker,
-                    n_features=n_features,
-                    created_at=now,
-                    selection_seed=selection_seed,
-                    roster_version=0,
-                    roster=None,
-                    last_order=0,
-                    method=method,
-                    hidden=hidden,
-                    activation=activation,
-                    aggregation_seed=aggregation_seed,
-                    pseudonym_key=pseudonym_key,
-                    n_deletions=0,
-                    n_purged=0,
-                    privacy=privacy,
-                    schema_hash=schema_hash,
-                )
-                tables.models[0] = ModelRow(
-                    federation=NAME,
-                    version=0,
-                    base_version=None,
-                    round=None,
-                    n_values=len(initial_weights) // 4,
-                    weights=initial_weights,
-                    weights_hash=model_hash(initial_weights),
-                    created_at=now,
-                    published_at=None,
-                )
+        if tables.federation is None:
+            begun = dict.fromkeys(("writer_epoch", "roster_version", "last_order", "n_deletions", "n_purged"), 0)
+            known = {"ranker": ranker, "n_features": n_features, "created_at": now}
+            tables.federation = row_of(FederationRow, name=NAME, **begun, **known, **founded)
+            changes.add_model(tables, 0, initial_weights, now)
 
-        await self.write(change)
+    @partial(transaction, claims=False)
+    def _claim_federation(self, tables: Tables, at: float) -> int:
+        epoch = max(federation_of(tables).writer_epoch + 1, int(at))
+        tables.federation = replace(federation_of(tables), writer_epoch=epoch)
+        return epoch
 
     async def claim_federation(self, at: float) -> int:
-        def change(tables: Tables) -> int:
-            epoch = max(federation_of(tables).writer_epoch + 1, int(at))
-            tables.federation = replace(federation_of(tables), writer_epoch=epoch)
-            return tables.federation.writer_epoch
-
-        self.epoch = await self.write(change)
+        self.epoch = await self._claim_federation(at)
         self.session.pass_failpoint(Failpoint.FEDERATION_CLAIMED)
         return self.epoch
 
@@ -145,12 +123,10 @@ class RoundStore(Transactions):
         models = (await self.read()).models
         return models[max(models)] if models else None
 
-    async def commit_batch(self, batch: Batch) -> None:
-        def change(tables: Tables) -> None:
-            self.session.store.keys.seal(tables, batch.updates)
-            changes.store_batch(tables, batch)
-
-        await self.write(change, self.epoch)
+    @transaction
+    def commit_batch(self, tables: Tables, batch: Batch) -> None:
+        self.session.store.keys.seal(tables, batch.updates)
+        changes.store_batch(tables, batch)
 
     async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], StoredUpdate]:
         tables = await self.read()
@@ -164,7 +140,7 @@ class RoundStore(Transactions):
 
     async def standing_orders(self, after: int) -> list[NewOrder]:
         stored = self.session.store.tables
-        # Where there are none it takes no time, as what only looks at erasures.
+        # Without orders it takes no time, just like questions about erasures.
         tables = await self.read() if stored.orders else stored
         newest = federation_of(tables).last_order
         return [
@@ -176,14 +152,13 @@ class RoundStore(Transactions):
     async def load_clients(self) -> list[ClientRow]:
         return list((await self.read()).clients.values())
 
-    async def forget_presence(self) -> None:
-        def change(tables: Tables) -> None:
-            tables.clients.update({name: replace(row, online=False) for name, row in tables.clients.items()})
+    @transaction
+    def forget_presence(self, tables: Tables) -> None:
+        tables.clients.update({name: replace(row, online=False) for name, row in tables.clients.items()})
 
-        await self.write(change, self.epoch)
-
-    async def open_round(self, opening: RoundOpening) -> None:
-        await self.write(lambda tables: changes.open_next(tables, opening), self.epoch)
+    @transaction
+    def open_round(self, tables: Tables, opening: RoundOpening) -> None:
+        changes.open_next(tables, opening)
 
     async def load_open_round(self) -> tuple[RoundRow, list[CountingUpdate]] | None:
         tables = await self.read()
@@ -197,16 +172,15 @@ class RoundStore(Transactions):
         rounds = (await self.read()).rounds
         return rounds[max(rounds)] if rounds else None
 
-    async def note_training(self, from_round: int, training: str) -> None:
-        def change(tables: Tables) -> None:
-            before = {first: noted for first, noted in tables.trainings.items() if first < from_round}
-            is_new = not before or before[max(before)] != training
-            tables.trainings = before | ({from_round: training} if is_new else {})
+    @transaction
+    def note_training(self, tables: Tables, from_round: int, training: str) -> None:
+        before = {first: noted for first, noted in tables.trainings.items() if first < from_round}
+        is_new = not before or before[max(before)] != training
+        tables.trainings = before | ({from_round: training} if is_new else {})
 
-        await self.write(change, self.epoch)
-
-    async def begin_aggregation(self, number: int) -> None:
-        await self.write(lambda tables: changes.stop_collecting(tables, number), self.epoch)
+    @transaction
+    def begin_aggregation(self, tables: Tables, number: int) -> None:
+        changes.stop_collecting(tables, number)
 
     async def load_updates(
         self, number: int, after: str, limit: int, *, readable_only: bool = False
@@ -229,64 +203,59 @@ class RoundStore(Transactions):
     ) -> DropStep:
         return DropStep(rows_before=before_round)
 
-    async def delete_old_bodies(
-        self, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500
+    @transaction
+    def delete_old_bodies(
+        self, tables: Tables, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500
     ) -> RetentionStep:
-        def change(tables: Tables) -> RetentionStep:
-            rows = [row for row in tables.old_updates(first_round, before_round, interval) if row.body is not None]
-            for row in rows[:limit]:
-                tables.updates[row.round, row.client_id] = replace(row, body=None, cipher=None, ticket=None)
-            return RetentionStep(len(rows[:limit]), before_round if len(rows) <= limit else rows[limit - 1].round)
+        rows = [row for row in tables.old_updates(first_round, before_round, interval) if row.body is not None]
+        for row in rows[:limit]:
+            tables.updates[row.round, row.client_id] = replace(row, body=None, cipher=None, ticket=None)
+        return RetentionStep(len(rows[:limit]), before_round if len(rows) <= limit else rows[limit - 1].round)
 
-        step: RetentionStep = await self.write(change, self.epoch)
-        return step
-
-    async def complete_round(
-        self, number: int, model: NewModel, closed_at: datetime, next_opening: RoundOpening | None = None
-    ) -> None:
-        def change(tables: Tables) -> None:
-            row, version, weights = tables.rounds[number], model.version, model.weights
-            if row.state is RoundState.COMPLETED and row.model_version == version:
-                return
-            require(row.state is RoundState.AGGREGATING, f"round {number} is {row.state}, not aggregating")
-            require(version not in tables.models, "pk_models")
-            require(row.base_version < version, "ck_models_base_version_before_version")
-            tables.models[version] = ModelRow(
-                federation=NAME,
-                version=version,
-                base_version=row.base_version,
-                round=number,
-                n_values=len(weights) // 4,
-                weights=weights,
-                weights_hash=model_hash(weights),
-                created_at=closed_at,
-                published_at=None,
-                optimizer_state=model.optimizer_state,
-                defence_state=model.defence_state,
-                tainted_at=None if tables.models[row.base_version].tainted_at is None else closed_at,
-            )
-            changes.note_events(tables, model.events)
-            if version - 1 in tables.models and tables.models[version - 1].unlearning_job is None:
-                tables.models[version - 1] = replace(tables.models[version - 1], defence_state=None)
-            changes.close(tables, number, state=RoundState.COMPLETED, closed_at=closed_at, model_version=version)
-            if next_opening is not None:
-                changes.open_next(tables, next_opening)
-
-        await self.write(change, self.epoch)
-
-    async def abandon_round(
+    @transaction
+    def complete_round(
         self,
+        tables: Tables,
+        number: int,
+        model: NewModel,
+        closed_at: datetime,
+        next_opening: RoundOpening | None = None,
+    ) -> None:
+        row, version = tables.rounds[number], model.version
+        if row.state is RoundState.COMPLETED and row.model_version == version:
+            return
+        require(row.state is RoundState.AGGREGATING, f"round {number} is {row.state}, not aggregating")
+        require(row.base_version < version, "ck_models_base_version_before_version")
+        changes.add_model(
+            tables,
+            version,
+            model.weights,
+            closed_at,
+            base_version=row.base_version,
+            round=number,
+            optimizer_state=model.optimizer_state,
+            defence_state=model.defence_state,
+            tainted_at=None if tables.models[row.base_version].tainted_at is None else closed_at,
+        )
+        changes.note_events(tables, model.events)
+        if version - 1 in tables.models and tables.models[version - 1].unlearning_job is None:
+            tables.models[version - 1] = replace(tables.models[version - 1], defence_state=None)
+        changes.close(tables, number, state=RoundState.COMPLETED, closed_at=closed_at, model_version=version)
+        if next_opening is not None:
+            changes.open_next(tables, next_opening)
+
+    @transaction
+    def abandon_round(
+        self,
+        tables: Tables,
         number: int,
         reason: str,
         closed_at: datetime,
         next_opening: RoundOpening | None = None,
         noted: Sequence[NewEvent] = (),
     ) -> None:
-        def change(tables: Tables) -> None:
-            if not changes.close_without_model(tables, number, reason, closed_at):
-                return
-            changes.note_events(tables, noted)
-            if next_opening is not None:
-                changes.open_next(tables, next_opening)
-
-        await self.write(change, self.epoch)
+        if not changes.close_without_model(tables, number, reason, closed_at):
+            return
+        changes.note_events(tables, noted)
+        if next_opening is not None:
+            changes.open_next(tables, next_opening)

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from simulation.changes import note_events, store_orders
-from simulation.database import NAME, Tables, federation_of, require
-from simulation.store import RoundStore
+from simulation.database import NAME, Tables, federation_of, require, row_of
+from simulation.store import RoundStore, transaction
 
 from foltr.core.erasure.audit import AuditEntry, next_entry
 from foltr.core.erasure.digests import NOTHING_DIGESTED, digest_with
@@ -38,36 +38,23 @@ def _erase(tables: Tables, request: ErasureRequest) -> ErasureRow:
     n_events = len(tables.events) - len(kept)
     tables.events = kept
     tables.clients.pop(client_id, None)
-    erased = ErasureRow(
+    counts = {"n_rounds": len(completed), "n_updates": len(held), "n_events": n_events, "erased_digest": digest}
+    erased = row_of(
+        ErasureRow,
+        request,
         federation=NAME,
-        pseudonym=pseudonym,
-        client_id=client_id,
         state=ErasureState.ERASED,
-        requested_at=request.requested_at,
-        requested_by=request.requested_by,
-        erased_at=request.erased_at,
-        completed_at=None,
-        n_rounds=len(completed),
-        n_updates=len(held),
-        n_events=n_events,
-        erased_digest=digest,
         first_round=completed[0].number if completed else None,
-        key_fingerprint=None,
         key_destroyed=False,
         told=False,
-        job=None,
-        receipt=None,
-        audit_seq=None,
+        **counts,
     )
     put_erasure(tables, erased)
     body = {
         "pseudonym": pseudonym,
         "requested_by": request.requested_by,
         "requested_at": request.requested_at.isoformat(),
-        "n_rounds": len(completed),
-        "n_updates": len(held),
-        "n_events": n_events,
-        "erased_digest": digest,
+        **counts,
     }
     append_audit(tables, request.erased_at, "client_erased", body)
     return erased
@@ -111,6 +98,11 @@ def those(tables: Tables, are: Callable[[ErasureRow], bool]) -> list[ErasureRow]
     return sorted(rows, key=lambda row: (row.erased_at, row.pseudonym))
 
 
+def _late(tables: Tables, requested_before: datetime) -> list[ErasureRow]:
+    waiting = those(tables, lambda row: row.overdue_at is None and row.state is not ErasureState.DONE)
+    return [row for row in waiting if row.requested_at < requested_before]
+
+
 def append_audit(tables: Tables, at: datetime, kind: str, body: dict[str, Any]) -> AuditEntry:
     entry = next_entry(tables.audit[-1] if tables.audit else None, at, kind, body)
     tables.audit += (entry,)
@@ -141,22 +133,19 @@ class ErasureStore(RoundStore):
         stored = self.session.store.tables
         return await self.read() if stored.erasures else stored
 
-    async def erase_client(self, request: ErasureRequest) -> ErasureRow:
-        def change(tables: Tables) -> ErasureRow:
-            store_orders(tables, [] if request.order is None else [request.order])
-            known = tables.erasures.get(request.pseudonym)
-            if known is not None:
-                return known
-            row = _erase(tables, request)
-            tables.orders = {
-                number: order.naming_nobody() if order.client_id == request.client_id else order
-                for number, order in tables.orders.items()
-            }
-            count_deletion(tables)
-            self.session.pass_failpoint(Failpoint.IN_ERASURE_TRANSACTION)
-            return row
-
-        row: ErasureRow = await self.write(change, self.epoch)
+    @transaction
+    def erase_client(self, tables: Tables, request: ErasureRequest) -> ErasureRow:
+        store_orders(tables, [] if request.order is None else [request.order])
+        known = tables.erasures.get(request.pseudonym)
+        if known is not None:
+            return known
+        row = _erase(tables, request)
+        tables.orders = {
+            number: order.naming_nobody() if order.client_id == request.client_id else order
+            for number, order in tables.orders.items()
+        }
+        count_deletion(tables)
+        self.session.pass_failpoint(Failpoint.IN_ERASURE_TRANSACTION)
         return row
 
     async def erase_more(self, pseudonym: str, at: datetime) -> ErasureRow:
@@ -183,38 +172,29 @@ class ErasureStore(RoundStore):
         return Gathered(len(requested), min(requested, default=None), max(swapped, default=None))
 
     async def note_overdue(self, requested_before: datetime, at: datetime) -> int:
-        def is_late(row: ErasureRow) -> bool:
-            is_old = row.requested_at < requested_before and row.overdue_at is None
-            return is_old and row.state is not ErasureState.DONE
+        is_any_late = _late(await self.look(), requested_before)
+        return await self._note_overdue(requested_before, at) if is_any_late else 0
 
-        if not those(await self.look(), is_late):
-            return 0
+    @transaction
+    def _note_overdue(self, tables: Tables, requested_before: datetime, at: datetime) -> int:
+        late = _late(tables, requested_before)
+        for row in late:
+            put_erasure(tables, replace(row, overdue_at=at))
+        detail = f"{len(late)} erasures that were asked for before {requested_before:%Y-%m-%d %H:%M} are not done"
+        note_events(tables, [NewEvent(at, "erasure_overdue", detail)])
+        return len(late)
 
-        def change(tables: Tables) -> int:
-            late = those(tables, is_late)
-            for row in late:
-                put_erasure(tables, replace(row, overdue_at=at))
-            detail = f"{len(late)} erasures that were asked for before {requested_before:%Y-%m-%d %H:%M} are not done"
-            note_events(tables, [NewEvent(at, "erasure_overdue", detail)])
-            return len(late)
-
-        n_late: int = await self.write(change, self.epoch)
-        return n_late
-
-    async def hold_reset(self, job: int, at: datetime) -> HeldReset | None:
-        def change(tables: Tables) -> HeldReset | None:
-            if job in tables.resets:
-                return tables.resets[job]
-            lost = [key for key in tables.updates if tables.rounds[key[0]].state is RoundState.COMPLETED]
-            if not lost:
-                return None
-            numbers, clients = zip(*lost, strict=True)
-            held = HeldReset(job, at, min(numbers), max(numbers), len(lost), len(set(clients)))
-            tables.resets[job] = held
-            note_events(tables, [NewEvent(at, "unlearning_approval_required", held.cost)])
-            return held
-
-        held: HeldReset | None = await self.write(change, self.epoch)
+    @transaction
+    def hold_reset(self, tables: Tables, job: int, at: datetime) -> HeldReset | None:
+        if job in tables.resets:
+            return tables.resets[job]
+        lost = [key for key in tables.updates if tables.rounds[key[0]].state is RoundState.COMPLETED]
+        if not lost:
+            return None
+        numbers, clients = zip(*lost, strict=True)
+        held = HeldReset(job, at, min(numbers), max(numbers), len(lost), len(set(clients)))
+        tables.resets[job] = held
+        note_events(tables, [NewEvent(at, "unlearning_approval_required", held.cost)])
         return held
 
     async def find_reset(self, job: int) -> HeldReset | None:
@@ -229,51 +209,41 @@ class ErasureStore(RoundStore):
     async def forgotten_pseudonyms(self) -> set[str]:
         return set((await self.look()).erasures)
 
-    async def note_key_destroyed(self, pseudonym: str, *, destroyed: bool = True) -> ErasureRow:
-        def change(tables: Tables) -> ErasureRow:
-            row = tables.erasures[pseudonym]
-            row = replace(row, key_destroyed=row.key_destroyed or destroyed)
-            if row.state is ErasureState.ERASED and row.first_round is not None:
-                row = replace(row, state=ErasureState.WAITING, client_id=None if row.told else row.client_id)
-            return put_erasure(tables, row)
+    @transaction
+    def note_key_destroyed(self, tables: Tables, pseudonym: str, *, destroyed: bool = True) -> ErasureRow:
+        row = tables.erasures[pseudonym]
+        row = replace(row, key_destroyed=row.key_destroyed or destroyed)
+        if row.state is ErasureState.ERASED and row.first_round is not None:
+            row = replace(row, state=ErasureState.WAITING, client_id=None if row.told else row.client_id)
+        return put_erasure(tables, row)
 
-        row: ErasureRow = await self.write(change, self.epoch)
-        return row
-
-    async def note_told(self, pseudonym: str) -> None:
-        def change(tables: Tables) -> None:
-            row = tables.erasures[pseudonym]
-            put_erasure(
-                tables, replace(row, told=True, client_id=row.client_id if row.state is ErasureState.ERASED else None)
-            )
-
-        await self.write(change, self.epoch)
+    @transaction
+    def note_told(self, tables: Tables, pseudonym: str) -> None:
+        row = tables.erasures[pseudonym]
+        put_erasure(
+            tables, replace(row, told=True, client_id=row.client_id if row.state is ErasureState.ERASED else None)
+        )
 
     async def drop_untold_names(self, erased_before: datetime) -> int:
-        def change(tables: Tables) -> int:
-            dropped = [
-                row
-                for row in tables.erasures.values()
-                if row.erased_at < erased_before and row.client_id is not None and row.state is not ErasureState.ERASED
-            ]
-            for row in dropped:
-                tables.erasures[row.pseudonym] = replace(row, client_id=None)
-            if dropped:
-                count_deletion(tables)
-            return len(dropped)
+        return await self._drop_untold_names(erased_before) if self.session.store.tables.erasures else 0
 
-        return await self.write(change, self.epoch) if self.session.store.tables.erasures else 0
+    @transaction
+    def _drop_untold_names(self, tables: Tables, erased_before: datetime) -> int:
+        named = those(tables, lambda row: row.client_id is not None and row.state is not ErasureState.ERASED)
+        dropped = [row for row in named if row.erased_at < erased_before]
+        for row in dropped:
+            tables.erasures[row.pseudonym] = replace(row, client_id=None)
+        if dropped:
+            count_deletion(tables)
+        return len(dropped)
 
-    async def complete_erasure(self, pseudonym: str, completed_at: datetime, sign: Sign) -> ErasureRow:
-        def change(tables: Tables) -> ErasureRow:
-            row = tables.erasures[pseudonym]
-            if row.state is ErasureState.DONE:
-                return row
-            require(row.first_round is None, f"erasure {pseudonym} has {row.n_rounds} rounds to unlearn")
-            return finish_erasure(tables, row, ErasureOutcome("none", completed_at), sign)
-
-        row: ErasureRow = await self.write(change, self.epoch)
-        return row
+    @transaction
+    def complete_erasure(self, tables: Tables, pseudonym: str, completed_at: datetime, sign: Sign) -> ErasureRow:
+        row = tables.erasures[pseudonym]
+        if row.state is ErasureState.DONE:
+            return row
+        require(row.first_round is None, f"erasure {pseudonym} has {row.n_rounds} rounds to unlearn")
+        return finish_erasure(tables, row, ErasureOutcome("none", completed_at), sign)
 
     async def audit_entry(self, seq: int | None = None) -> AuditEntry | None:
         audit = (await self.look()).audit
@@ -284,12 +254,10 @@ class ErasureStore(RoundStore):
         federation = federation_of(await self.look())
         return federation.n_deletions if federation.n_purged < federation.n_deletions else None
 
-    async def note_purge(self, n_deletions: int) -> None:
-        def change(tables: Tables) -> None:
-            require(0 <= n_deletions <= tables.n_deletions, "ck_federations_n_purged")
-            tables.federation = replace(federation_of(tables), n_purged=n_deletions)
-
-        await self.write(change, self.epoch)
+    @transaction
+    def note_purge(self, tables: Tables, n_deletions: int) -> None:
+        require(0 <= n_deletions <= tables.n_deletions, "ck_federations_n_purged")
+        tables.federation = replace(federation_of(tables), n_purged=n_deletions)
 
     async def destroy_key(self, client_id: str, fingerprint: bytes | None) -> bool:  # noqa: ARG002 (nothing is sealed here)
         return self.session.store.keys.destroy(client_id)

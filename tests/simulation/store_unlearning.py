@@ -2,21 +2,20 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from simulation.changes import close_without_model, note_events, open_next
-from simulation.database import NAME, Tables, require
+from simulation.changes import add_model, close_without_model, note_events, open_next
+from simulation.database import NAME, Tables, is_made_of, require, row_of
+from simulation.store import transaction
 from simulation.store_erasure import ErasureStore, append_audit, count_deletion, finish_erasure, put_erasure, those
 
 from foltr.core.aggregation.client_records import with_progress_of
-from foltr.core.aggregation.vote_result import RoundTally, VoteResult
 from foltr.core.erasure.audit import AuditEntry
 from foltr.core.erasure.states import ErasureState
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.announcements import MOST_NAMED
-from foltr.core.protocol.fields import model_hash
 from foltr.core.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
 from foltr.storage.erasure_records import (
     ErasureOutcome,
@@ -28,27 +27,22 @@ from foltr.storage.erasure_records import (
     UnlearningJobRow,
 )
 from foltr.storage.records import ModelRow, NewEvent
-from foltr.storage.restored_records import Restoration, RestoredVersion
+from foltr.storage.restored_records import RestoredVersion
 
 
 def _swap(tables: Tables, job: UnlearningJobRow, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
     at, version, newest = completion.completed_at, completion.version, max(tables.models)
     _require_state(job, JobState.RUNNING)
     require(version == newest + 1, f"model {version} from unlearning; {newest} is the newest")
-    weights = job.weights or b""
     others = those(
         tables, lambda row: row.state in (ErasureState.ERASED, ErasureState.WAITING) and row.first_round is not None
     )
-    tables.models[version] = ModelRow(
-        federation=NAME,
-        version=version,
+    add_model(
+        tables,
+        version,
+        job.weights or b"",
+        at,
         base_version=job.start_version,
-        round=None,
-        n_values=len(weights) // 4,
-        weights=weights,
-        weights_hash=model_hash(weights),
-        created_at=at,
-        published_at=None,
         optimizer_state=completion.optimizer_state,
         defence_state=completion.defence_state,
         tainted_at=at if others else None,
@@ -120,68 +114,42 @@ class SimulatedFederationStore(ErasureStore):
     async def restored_versions(self) -> list[RestoredVersion]:
         return []
 
-    async def get_anchor(self, version: int) -> ModelRow | None:  # noqa: ARG002
-        return None
-
-    async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> VoteResult:  # noqa: ARG002
-        return VoteResult(0, 0, 0, 0)
-
-    async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]:  # noqa: ARG002
-        return []
-
     async def count_suspects_alone(self, number: int) -> int:
         rounds = [row for row in (await self.look()).rounds.values() if row.number < number]
         last = max((row.number for row in rounds if row.state is RoundState.COMPLETED), default=0)
         alone = [row for row in rounds if row.number > last and row.reason == AbandonReason.ONLY_SUSPECTS]
         return sum((row.n_updates or 0) < row.max_clients for row in alone)
 
-    async def restore_anchor(self, restoration: Restoration) -> None:
-        raise RuntimeError(f"model {restoration.anchor_version} is to be restored: federators here have no anchor")
-
-    async def create_job(self, new: NewJob) -> UnlearningJobRow:
-        def change(tables: Tables) -> UnlearningJobRow:
-            known = tables.jobs.get(new.number)
-            if known is not None:
-                same = all(getattr(known, key) == value for key, value in asdict(new).items() if key != "n_steps")
-                require(same, f"unlearning job {new.number} was created before, differently")
-                return known
-            start = tables.models.get(new.start_version)
-            require(
-                start is not None and start.tainted_at is None, f"model {new.start_version} is tainted or not there"
-            )
-            require(all(job.state not in OPEN_JOB for job in tables.jobs.values()), "uq_unlearning_jobs_one_open")
-            evidence = tables.models[max(tables.models)].defence_state
-            job = UnlearningJobRow(
-                federation=NAME,
-                state=JobState.RUNNING,
-                step=0,
-                last_round=None,
-                weights=start.weights,
-                coverage_sum=0.0,
-                optimizer_state=start.optimizer_state,
-                defence_state=None if evidence is None else with_progress_of(evidence, None),
-                reason=None,
-                closed_at=None,
-                model_version=None,
-                figures="{}",
-                **asdict(new),
-            )
-            _put_job(tables, job)
-            joined = those(tables, lambda row: row.state is ErasureState.WAITING)
-            require(bool(joined), f"no erasure waits for unlearning job {new.number}")
-            for row in joined:
-                put_erasure(tables, replace(row, state=ErasureState.UNLEARNING, job=new.number))
-            body = {
-                "job": new.number,
-                "strategy": new.strategy,
-                "start_version": new.start_version,
-                "start_round": new.start_round,
-                "n_erasures": len(joined),
-            }
-            append_audit(tables, new.created_at, "job_started", body)
-            return job
-
-        job: UnlearningJobRow = await self.write(change, self.epoch)
+    @transaction
+    def create_job(self, tables: Tables, new: NewJob) -> UnlearningJobRow:
+        known = tables.jobs.get(new.number)
+        if known is not None:
+            is_same = is_made_of(known, new, "n_steps")
+            require(is_same, f"unlearning job {new.number} was created before, differently")
+            return known
+        start = tables.models.get(new.start_version)
+        require(start is not None and start.tainted_at is None, f"model {new.start_version} is tainted or not there")
+        require(all(job.state not in OPEN_JOB for job in tables.jobs.values()), "uq_unlearning_jobs_one_open")
+        evidence = tables.models[max(tables.models)].defence_state
+        job = row_of(
+            UnlearningJobRow,
+            new,
+            federation=NAME,
+            state=JobState.RUNNING,
+            step=0,
+            weights=start.weights,
+            coverage_sum=0.0,
+            optimizer_state=start.optimizer_state,
+            defence_state=None if evidence is None else with_progress_of(evidence, None),
+            figures="{}",
+        )
+        _put_job(tables, job)
+        joined = those(tables, lambda row: row.state is ErasureState.WAITING)
+        require(bool(joined), f"no erasure waits for unlearning job {new.number}")
+        for row in joined:
+            put_erasure(tables, replace(row, state=ErasureState.UNLEARNING, job=new.number))
+        begun = {name: getattr(new, name) for name in ("strategy", "start_version", "start_round")}
+        append_audit(tables, new.created_at, "job_started", {"job": new.number, **begun, "n_erasures": len(joined)})
         return job
 
     async def load_job(self, number: int | None = None) -> UnlearningJobRow | None:
@@ -203,59 +171,48 @@ class SimulatedFederationStore(ErasureStore):
         newest_first = [entry for entry in reversed(tables.audit) if entry.kind == "client_erased"]
         return [entry for entry in newest_first if entry.body["pseudonym"] in of_job][:limit]
 
-    async def commit_step(self, number: int, step: JobStep) -> None:
-        def change(tables: Tables) -> None:
-            job = tables.jobs[number]
-            if (job.step, job.weights) == (step.step, step.weights):
-                return
-            _require_state(job, JobState.RUNNING)
-            require(step.step == job.step + 1, f"step {step.step} of unlearning job {number}; {job.step} is done")
-            made = replace(
-                job,
-                step=step.step,
-                n_steps=step.n_steps,
-                last_round=step.round,
-                weights=step.weights,
-                coverage_sum=job.coverage_sum + step.coverage,
-                optimizer_state=step.optimizer_state,
-                defence_state=step.defence_state,
-            )
-            _put_job(tables, made)
+    @transaction
+    def commit_step(self, tables: Tables, number: int, step: JobStep) -> None:
+        job = tables.jobs[number]
+        if (job.step, job.weights) == (step.step, step.weights):
+            return
+        _require_state(job, JobState.RUNNING)
+        require(step.step == job.step + 1, f"step {step.step} of unlearning job {number}; {job.step} is done")
+        made = ("step", "n_steps", "weights", "optimizer_state", "defence_state")
+        done = {name: getattr(step, name) for name in made}
+        _put_job(tables, replace(job, last_round=step.round, coverage_sum=job.coverage_sum + step.coverage, **done))
 
-        await self.write(change, self.epoch)
+    @transaction
+    def pause_job(self, tables: Tables, number: int, reason: str) -> None:
+        _change_state(tables, number, JobState.PAUSED, reason)
 
-    async def pause_job(self, number: int, reason: str) -> None:
-        await self.write(lambda tables: _change_state(tables, number, JobState.PAUSED, reason), self.epoch)
+    @transaction
+    def resume_job(self, tables: Tables, number: int) -> None:
+        _change_state(tables, number, JobState.RUNNING, None)
 
-    async def resume_job(self, number: int) -> None:
-        await self.write(lambda tables: _change_state(tables, number, JobState.RUNNING, None), self.epoch)
+    @transaction
+    def fail_job(
+        self, tables: Tables, number: int, reason: str, closed_at: datetime, noted: Sequence[NewEvent] = ()
+    ) -> None:
+        job = tables.jobs[number]
+        if job.state is JobState.FAILED:
+            return
+        _require_state(job, *OPEN_JOB)
+        _close_job(tables, job, closed_at, state=JobState.FAILED, reason=reason)
+        for row in those(tables, lambda row: row.job == number and row.state is ErasureState.UNLEARNING):
+            put_erasure(tables, replace(row, state=ErasureState.WAITING))
+        body = {"job": number, "strategy": job.strategy, "step": job.step, "reason": reason}
+        append_audit(tables, closed_at, "job_failed", body)
+        note_events(tables, noted)
 
-    async def fail_job(self, number: int, reason: str, closed_at: datetime, noted: Sequence[NewEvent] = ()) -> None:
-        def change(tables: Tables) -> None:
-            job = tables.jobs[number]
-            if job.state is JobState.FAILED:
-                return
-            _require_state(job, *OPEN_JOB)
-            _close_job(tables, job, closed_at, state=JobState.FAILED, reason=reason)
-            for row in those(tables, lambda row: row.job == number and row.state is ErasureState.UNLEARNING):
-                put_erasure(tables, replace(row, state=ErasureState.WAITING))
-            body = {"job": number, "strategy": job.strategy, "step": job.step, "reason": reason}
-            append_audit(tables, closed_at, "job_failed", body)
-            note_events(tables, noted)
-
-        await self.write(change, self.epoch)
-
-    async def complete_job(self, number: int, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
-        def change(tables: Tables) -> list[ErasureRow]:
-            job = tables.jobs[number]
-            if job.state is JobState.DONE and job.model_version == completion.version:
-                return those(tables, lambda row: row.job == number)
-            finished = _swap(tables, job, completion, sign)
-            count_deletion(tables)
-            self.session.pass_failpoint(Failpoint.IN_SWAP_TRANSACTION)
-            return finished
-
-        finished: list[ErasureRow] = await self.write(change, self.epoch)
+    @transaction
+    def complete_job(self, tables: Tables, number: int, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
+        job = tables.jobs[number]
+        if job.state is JobState.DONE and job.model_version == completion.version:
+            return those(tables, lambda row: row.job == number)
+        finished = _swap(tables, job, completion, sign)
+        count_deletion(tables)
+        self.session.pass_failpoint(Failpoint.IN_SWAP_TRANSACTION)
         return finished
 
     async def load_trainings(self) -> dict[int, str]:

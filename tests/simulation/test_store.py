@@ -1,6 +1,5 @@
 """The simulated database against the real one: what a simulation stored, stored once more in SQLite."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from unittest import mock
 
 import pytest
 import simulation.process
-from simulation.database import NAME, KeyFolder, QuietSession, Session, SimulatedStore, Tables, quiet_database
+from simulation.database import NAME, QuietSession, Tables, quiet_database
 from simulation.scenario import Operation, Scenario, draw
 from simulation.seams import sign_stand_in
 from simulation.store_unlearning import SimulatedFederationStore
@@ -55,53 +54,12 @@ class Recording:
     calls: list[tuple[int, str, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
     n_stores: int = 0
 
-
-class _NotingDatabase:
-    def __init__(self, database: SimulatedStore, note: Callable[[], None]) -> None:
-        self._database, self._note = database, note
-
-    @property
-    def tables(self) -> Tables:
-        return self._database.tables
-
-    @property
-    def keys(self) -> KeyFolder:
-        return self._database.keys
-
-    def transact(self, change: Callable[[Tables], Any], epoch: int | None) -> Any:
-        result = self._database.transact(change, epoch)
-        self._note()
-        return result
-
-
-class _NotingSession:
-    def __init__(self, session: Session, note: Callable[[], None]) -> None:
-        self.before, self.after, self.store = session.before, session.after, _NotingDatabase(session.store, note)
-        self.pass_failpoint, self.purge = session.pass_failpoint, session.purge
-
-
-class _RecordedStore:
-    """A simulated store whose transactions are noted when they are committed, whether or not it hears of it."""
-
-    def __init__(self, session: Session, recording: Recording) -> None:
-        self._session, self._recording, self.epoch = session, recording, 0
-        self._number = recording.n_stores
-        recording.n_stores += 1
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(SimulatedFederationStore(self._session), name)
-        if not inspect.iscoroutinefunction(attribute):
-            return attribute
-
-        async def transaction(*args: Any, **options: Any) -> Any:
-            call = self._number, name, args, options
-            store = SimulatedFederationStore(_NotingSession(self._session, lambda: self._recording.calls.append(call)))
-            store.epoch = self.epoch
-            answer = await getattr(store, name)(*args, **options)
-            self.epoch = store.epoch
-            return answer
-
-        return transaction
+    def store(self, session: Any) -> SimulatedFederationStore:
+        """A store whose transactions are noted when they are committed, whether or not it hears of it."""
+        number, store = self.n_stores, SimulatedFederationStore(session)
+        self.n_stores += 1
+        store.on_committed = lambda *call: self.calls.append((number, *call))
+        return store
 
 
 def _without_copies(scenario: Scenario) -> Scenario:
@@ -113,11 +71,7 @@ def _without_copies(scenario: Scenario) -> Scenario:
 def played(seed: int) -> tuple[Tables, Recording]:
     """What the run of a seed stored, and by which transactions."""
     recording = Recording()
-
-    def recorded(session: Session) -> _RecordedStore:
-        return _RecordedStore(session, recording)
-
-    with mock.patch.object(simulation.process, "SimulatedFederationStore", recorded):
+    with mock.patch.object(simulation.process, "SimulatedFederationStore", recording.store):
         return run(_without_copies(draw(seed))).store.tables, recording
 
 

@@ -29,10 +29,7 @@ class Asked:
     """
 
     def __init__(self, served: ServerState, url: str, app: FastAPI, connections: set[object]) -> None:
-        self.served = served
-        self.app = app
-        self.connections = connections
-        self.url = url
+        self.served, self.url, self.app, self.connections = served, url, app, connections
 
     def token(self, role: Role, client_id: str | None = None, lasts_s: float = 86_400.0) -> str:
         """Make a token, which outlasts a test on the slowest machine unless told otherwise."""
@@ -40,15 +37,16 @@ class Asked:
 
     async def get(self, path: str, token: str | None = None, **more: object) -> httpx2.Response:
         """Ask once."""
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        async with httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=PATIENCE_S) as client:
-            return await client.get(path, **more)
+        return await self._request("GET", path, token, more)
 
     async def post(self, path: str, token: str | None = None, **more: object) -> httpx2.Response:
         """Post once."""
+        return await self._request("POST", path, token, more)
+
+    async def _request(self, method: str, path: str, token: str | None, more: dict[str, object]) -> httpx2.Response:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         async with httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=PATIENCE_S) as client:
-            return await client.post(path, **more)
+            return await client.request(method, path, **more)
 
 
 @asynccontextmanager

@@ -6,14 +6,14 @@ import hashlib
 import numpy as np
 from support.broker_links import NotedLink
 from support.device_options import grouped
-from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, model
+from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, model, round_on
 from support.secure_policies import OPERATOR, SEALING, VERIFY_KEY, policy
 
 from foltr.broker.link import InboundMessage
 from foltr.core.operator.credentials import BrokerAccess, device_identity
-from foltr.core.protocol.announcements import NamedErasure, RoundAnnouncement, UnlearningRound
+from foltr.core.protocol.announcements import NamedErasure, UnlearningRound
 from foltr.core.protocol.codec import encode, open_envelope
-from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
+from foltr.core.protocol.fields import pack_vector, payload_digest
 from foltr.core.protocol.membership import Join
 from foltr.core.protocol.policies import SecureRound
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
@@ -132,32 +132,21 @@ class DeviceUnderPolicy:
             true, _ = self.watermark, self.join(watermark)
             self.watermark = true
             return
-        code = ReceiptCode.ROUND_ABANDONED
-        receipt = UpdateReceipt(
-            federation="mail", client_id="device-7", update_id="f" * 32, code=code, counted_through=watermark
-        )
-        self.say(INBOX, receipt)
+        self._settle("f" * 32, ReceiptCode.ROUND_ABANDONED, watermark)
+
+    def _settle(self, update_id, code, watermark):
+        about = {"federation": "mail", "client_id": "device-7", "update_id": update_id}
+        self.say(INBOX, UpdateReceipt(**about, code=code, counted_through=watermark))
 
     def announce(self, number, *, secure=True, newest=None, training=None, clip_norm=CLIP_NORM, opened_at=0.0):
         """Announce a model and a round on it: under the policy, under another (a `SignedPolicy`), or under none."""
         newest = model() if newest is None else newest
         under = self.signed if secure is True else secure
         self.say(TOPICS.model, newest)
-        self.say(
-            TOPICS.round,
-            RoundAnnouncement(
-                federation="mail",
-                round=number,
-                open=True,
-                base_version=newest.version,
-                base_hash=model_hash(newest.weights),
-                withdraws_below=0,
-                opened_at=opened_at,
-                closes_at=opened_at + 1.0,
-                training=PdgdTraining(min_interactions=1, max_interactions=10) if training is None else training,
-                secure=SecureRound(policy_hash=under.hash, clip_norm=clip_norm) if under else None,
-            ),
-        )
+        training = training or PdgdTraining(min_interactions=1, max_interactions=10)
+        terms = SecureRound(policy_hash=under.hash, clip_norm=clip_norm) if under else None
+        times = {"opened_at": opened_at, "closes_at": opened_at + 1.0}
+        self.say(TOPICS.round, round_on(number, newest.version, newest.weights, training, secure=terms, **times))
 
     def see(self, *numbers, value=1.0, n_features=N_FEATURES):
         for number in numbers:
@@ -185,14 +174,7 @@ class DeviceUnderPolicy:
         """Answer an update; what is accepted counts."""
         if code is ReceiptCode.ACCEPTED:
             self.watermark = update.through
-        receipt = UpdateReceipt(
-            federation="mail",
-            client_id="device-7",
-            update_id=update.update_id,
-            code=code,
-            counted_through=self.watermark,
-        )
-        self.say(INBOX, receipt)
+        self._settle(update.update_id, code, self.watermark)
 
     def open(self, update):
         """(n_summed,) the integers behind the masks, as all helpers and the federator together would find them."""

@@ -12,9 +12,8 @@ which hold for every number of sums.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,36 +34,26 @@ _BATCH: Final = 20_000
 _CLIP_NORM: Final = 0.15
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What was found at one epsilon for one input, in one direction.
-
-    Attributes:
-        mechanism: its name.
-        dim: how many numbers the update had.
-        direction: which of the two is the more probable one.
-        epsilon: at which the two probabilities are compared.
-        claimed: the most that the divergence may be.
-        measured: of the event that was chosen.
-        at_least: the same less what chance may have added, of all findings together with `DOUBT`.
-        holds: whether that is within the claim.
-    """
+class Finding(NamedTuple):
+    """What was found at one epsilon for one input, in one direction."""
 
     mechanism: str
-    dim: int
-    direction: str
-    epsilon: float
-    claimed: float
-    measured: float
-    at_least: float
-    holds: bool
+    dim: int  # how many numbers the update had
+    direction: str  # which of the two is the more probable one
+    epsilon: float  # at which the two probabilities are compared
+    claimed: float  # the most that the divergence may be
+    measured: float  # of the event that was chosen
+    at_least: float  # the same less what chance may have added, of all findings together with `DOUBT`
+
+    @property
+    def holds(self) -> bool:
+        return self.at_least <= self.claimed
 
 
 def audit(
     mechanism: Mechanism,
     n_sums: int,
     entropy: Entropy,
-    on_progress: Callable[[int], None] = lambda _: None,
     dims: tuple[int, ...] = DIMS,
 ) -> list[Finding]:
     """Return what was found at 0, epsilon_0 / 2 and epsilon_0, in both directions, for each input.
@@ -73,15 +62,13 @@ def audit(
         mechanism: what is done, and what is claimed of it.
         n_sums: of both neighbours together, for each input.
         entropy: gives random bytes.
-        on_progress: told how many sums were drawn since it was told last.
         dims: of the inputs.
     """
     n_bounds = 2 * 2 * 3 * len(dims)
     findings: list[Finding] = []
     for dim in dims:
         present, absent = (
-            np.concatenate(list(_scores(mechanism, dim, n_sums // 2, is_there, entropy, on_progress)))
-            for is_there in (True, False)
+            np.concatenate(list(_scores(mechanism, dim, n_sums // 2, is_there, entropy))) for is_there in (True, False)
         )
         for epsilon in (0.0, mechanism.epsilon / 2.0, mechanism.epsilon):
             findings.append(_find(mechanism, dim, epsilon, "with the vector", present, absent, n_bounds))
@@ -101,7 +88,7 @@ def _find(
     at_least = lower_bound(upper, n, doubt) - factor * (1.0 - lower_bound(n - lower, n, doubt))
     claimed = mechanism.claimed_delta(epsilon)
     measured = (upper - factor * lower) / n
-    return Finding(mechanism.name, dim, direction, epsilon, claimed, measured, at_least, at_least <= claimed)
+    return Finding(mechanism.name, dim, direction, epsilon, claimed, measured, at_least)
 
 
 def _best_threshold(likely: Scores, unlikely: Scores, epsilon: float) -> float:
@@ -137,16 +124,12 @@ def _bernoulli_divergence(frequency: float, probability: float) -> float:
     return total
 
 
-def _scores(
-    mechanism: Mechanism, dim: int, n_sums: int, is_there: bool, entropy: Entropy, on_progress: Callable[[int], None]
-) -> Iterator[Scores]:
+def _scores(mechanism: Mechanism, dim: int, n_sums: int, is_there: bool, entropy: Entropy) -> Iterator[Scores]:
     """How much each of so many sums looks as if the vector was in it, a batch at a time."""
     looked_for = mechanism.longest(dim)
     for start in range(0, n_sums, _BATCH):
         n = min(_BATCH, n_sums - start)
-        sums = _released(mechanism, dim, n, is_there, entropy)
-        yield mechanism.loss(sums, looked_for)
-        on_progress(n)
+        yield mechanism.loss(_released(mechanism, dim, n, is_there, entropy), looked_for)
 
 
 def _released(mechanism: Mechanism, dim: int, n: int, is_there: bool, entropy: Entropy) -> NDArray[np.int64]:

@@ -1,21 +1,21 @@
 """A database in which clients were forgotten, each in another state, as a federator would leave it."""
 
+import contextlib
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from support.databases import open_migrated
 from support.erasure_receipts import KEY
+from support.stored_rounds import founded
 
 from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.federator.eraser import signed_by
-from foltr.storage.arrivals import commit_batch
 from foltr.storage.erasure.erasures import complete_erasure, erase_client, note_key_destroyed
 from foltr.storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, pause_job
 from foltr.storage.erasure_records import ErasureRequest, JobCompletion, JobStep, NewJob
-from foltr.storage.federations import claim_federation, create_federation
-from foltr.storage.records import Batch, MembershipChange, NewModel, NewUpdate, RoundOpening
-from foltr.storage.rounds import begin_aggregation, complete_round, open_round
+from foltr.storage.records import RoundOpening
 
 NAME = "mail"
 PSEUDONYM_KEY = bytes(range(32, 64))
@@ -41,8 +41,9 @@ async def made_erasures(db_url: str, *, signs: bool = True) -> None:
     """
     sign = signed_by(KEY if signs else None)
     async with await open_migrated(db_url) as db:
-        await create_federation(db, NAME, 3, "linear", bytes(12), at(0), pseudonym_key=PSEUDONYM_KEY)
-        epoch = await claim_federation(db, NAME, 0.0)
+        opening = RoundOpening(1, 0, 1, 10, 0.0, 60.0, at(0), at(1))
+        stored = await founded(db, NAME, opening, 3, pseudonym_key=PSEUDONYM_KEY)
+        epoch = stored.epoch
 
         async def erase(client_id: str, minutes: int) -> None:
             by = "operator" if client_id == WAITING else "device"
@@ -50,44 +51,26 @@ async def made_erasures(db_url: str, *, signs: bool = True) -> None:
             await erase_client(db, NAME, epoch, request)
             await note_key_destroyed(db, NAME, epoch, pseudonym_of(client_id))
 
-        async def complete_round_of(number: int, base: int, *client_ids: str) -> None:
-            sent = [
-                NewUpdate(
-                    number,
-                    name,
-                    f"{name}-{number}",
-                    base,
-                    5 * (number - 1),
-                    5 * number,
-                    5,
-                    "dense_f32",
-                    bytes(12),
-                    at(number),
-                )
-                for name in client_ids
-            ]
-            await commit_batch(db, NAME, epoch, Batch(updates=sent))
-            await begin_aggregation(db, NAME, epoch, number)
-            model = NewModel(base + 1, bytes(12))
-            await complete_round(db, NAME, epoch, number, model, at(number), opening(number + 1, base + 1))
-
-        def opening(number: int, base: int) -> RoundOpening:
-            return RoundOpening(number, base, 1, 10, 0.0, 60.0, at(number), at(number + 1))
+        async def complete_round_of(*client_ids: str) -> None:
+            number, base = stored.opening.number, stored.opening.base_version
+            await stored.commit(updates=[stored.update(name, at(number), base_version=base) for name in client_ids])
+            await stored.complete(at(number))
 
         def job(number: int, minutes: int) -> NewJob:
             return NewJob(number, "rollback", 1, 3, at(minutes), 0, 1, 2)
 
-        joined = [MembershipChange(name, "joined", at(0)) for name in (WAITING, PAUSED, DONE, IDLE, STAYED)]
-        await commit_batch(db, NAME, epoch, Batch(membership=joined))
-        await open_round(db, NAME, epoch, opening(1, 0))
-        await complete_round_of(1, 0, WAITING, PAUSED, DONE, STAYED)
-        await complete_round_of(2, 1, WAITING, PAUSED, STAYED)
+        await stored.join(WAITING, PAUSED, DONE, IDLE, STAYED)
+        await stored.open()
+        await complete_round_of(WAITING, PAUSED, DONE, STAYED)
+        await complete_round_of(WAITING, PAUSED, STAYED)
 
         await erase(DONE, 10)
         await create_job(db, NAME, epoch, job(1, 12))
         for step in (1, 2):
             await commit_step(db, NAME, epoch, 1, JobStep(step, step, 2, bytes(12), coverage=0.5 * step))
-        swap = JobCompletion(3, at(15), {"cosine": 0.75}, abandons=3, next_opening=opening(4, 3))
+        swap = JobCompletion(
+            3, at(15), {"cosine": 0.75}, abandons=3, next_opening=replace(opening, number=4, base_version=3)
+        )
         await complete_job(db, NAME, epoch, 1, swap, sign)
 
         await erase(IDLE, 20)
@@ -105,10 +88,7 @@ async def made_erasures(db_url: str, *, signs: bool = True) -> None:
 
 def tampered(folder: Path, statement: str) -> None:
     """Change ``foltr.sqlite`` in a folder as somebody would who may write it."""
-    connection = sqlite3.connect(folder / "foltr.sqlite")
-    try:
+    with contextlib.closing(sqlite3.connect(folder / "foltr.sqlite")) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute(statement)
         connection.commit()
-    finally:
-        connection.close()

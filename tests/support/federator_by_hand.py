@@ -40,11 +40,10 @@ class Federator:
 
     def __init__(self, url, *, takes_joins=True, takes_leaves=True, key=None):
         self._heard = {topic: asyncio.Queue() for topic in ClientTopic}
-        self._answers = {}
-        if takes_joins:
-            self._answers[ClientTopic.JOIN] = ReceiptCode.JOINED
-        if takes_leaves:
-            self._answers[ClientTopic.LEAVE] = ReceiptCode.LEFT
+        joins, leaves = (ClientTopic.JOIN, ReceiptCode.JOINED), (ClientTopic.LEAVE, ReceiptCode.LEFT)
+        self._answers = {
+            topic: code for takes, (topic, code) in ((takes_joins, joins), (takes_leaves, leaves)) if takes
+        }
         self.key = key
         self._tasks = set()
         self._update, self._claims = b"", {}
@@ -132,20 +131,7 @@ class Federator:
         assert not (await client.wait_settled(PATIENCE_S)).is_pending
 
     async def announce(
-        self,
-        number,
-        *,
-        is_open=True,
-        base=0,
-        min_interactions=2,
-        max_interactions=10,
-        sequence=0,
-        key=None,
-        training=None,
-        newest=None,
-        withdraws_below=0,
-        last=False,
-        secure=None,
+        self, number, *, base=0, newest=None, training=None, min_interactions=2, max_interactions=10, **said
     ):
         """Announce model ``base``, all zeros, or the ``newest`` given, and round ``number`` on it."""
         newest = newest or model(base)
@@ -154,37 +140,18 @@ class Federator:
             max_interactions=max_interactions,
             exploration=SamplingExploration(),  # every list with a click says something
         )
-        await self.say(TOPICS.model, newest, retain=True, sequence=sequence, key=key)
-        await self.announce_round(
-            *(number, newest, training),
-            is_open=is_open,
-            last=last,
-            withdraws_below=withdraws_below,
-            sequence=sequence,
-            key=key,
-            secure=secure,
-        )
+        signed = {name: said[name] for name in ("sequence", "key") if name in said}
+        await self.say(TOPICS.model, newest, retain=True, **signed)
+        await self.announce_round(number, newest, training, **said)
 
     async def forget_model(self):
         """Have the broker retain none."""
         await self.link.publish(TOPICS.model, b"", retain=True)
 
-    async def announce_round(
-        self,
-        number,
-        newest,
-        training=None,
-        *,
-        is_open=True,
-        last=False,
-        withdraws_below=0,
-        sequence=0,
-        key=None,
-        secure=None,
-    ):
+    async def announce_round(self, number, newest, training=None, *, sequence=0, key=None, **said):
         """Announce a round on a model that was announced, or that is still to come."""
-        said = {"last": last, "withdraws_below": withdraws_below, "secure": secure, "schema_hash": newest.schema_hash}
-        announced = round_on(number, newest.version, newest.weights, training, is_open=is_open, **said)
+        said = {"schema_hash": newest.schema_hash, **said}
+        announced = round_on(number, newest.version, newest.weights, training, **said)
         await self.say(TOPICS.round, announced, retain=True, sequence=sequence, key=key)
 
 

@@ -67,8 +67,6 @@ class PlayedHelper:
         """Return what is said in the place of what the desk says; who lies says something else, or nothing."""
         return message
 
-    # --- what may go wrong --------------------------------------------------------------------------------------
-
     def lose_tickets(self) -> None:
         """Forget what it was shown."""
         self._write("DELETE FROM checked_tickets")

@@ -1,24 +1,11 @@
 """A database with one round that a rule closed, a proposal and a quarantine, as a federator would leave it."""
 
-import dataclasses
 from datetime import UTC, datetime, timedelta
 
 from support.databases import open_migrated
+from support.stored_rounds import founded
 
-from foltr.storage.arrivals import commit_batch
-from foltr.storage.federations import claim_federation, create_federation
-from foltr.storage.records import (
-    Batch,
-    MembershipChange,
-    NewAggregation,
-    NewEvent,
-    NewFate,
-    NewModel,
-    NewUpdate,
-    QuarantineChange,
-    RoundOpening,
-)
-from foltr.storage.rounds import begin_aggregation, complete_round, open_round
+from foltr.storage.records import NewAggregation, NewEvent, NewFate, QuarantineChange, RoundOpening
 
 OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KRUM = {"aggregation": "krum", "byzantine": 1.0}
@@ -34,23 +21,17 @@ async def made_history(db_url: str, federation: str) -> None:
     at = OPENED + timedelta(seconds=30)
     opening = RoundOpening(1, 0, 2, 10, 0.0, 60.0, OPENED, OPENED + timedelta(seconds=60), **KRUM)
     async with await open_migrated(db_url) as db:
-        await create_federation(db, federation, 1, "linear", bytes(4), OPENED)
-        epoch = await claim_federation(db, federation, 0.0)
-        joined = [MembershipChange(name, "joined", OPENED) for name in "abc"]
-        await open_round(db, federation, epoch, opening)
-        sent = [NewUpdate(1, name, f"{name}1", 0, 0, 5, 5, "dense_f32", bytes(4), at) for name in "abc"]
-        await commit_batch(db, federation, epoch, Batch(updates=sent, membership=joined))
-        await begin_aggregation(db, federation, epoch, 1)
+        stored = await founded(db, federation, opening)
+        await stored.open()
+        await stored.join(*"abc")
+        await stored.commit(updates=[stored.update(name, at) for name in "abc"])
         parameters = '{"n": 3.0, "m": 1.0}'
         made = NewAggregation("median", parameters, "krum needs 5 updates, 3 arrived", FATES)
         proposals = [
             NewEvent(at, "quarantine_proposed", "far away in 9 of 10 rounds", client_id=name, round=1) for name in "bc"
         ]
-        model = NewModel(1, bytes(4), aggregation=made, events=proposals)
-        following = dataclasses.replace(opening, number=2, base_version=1)
-        await complete_round(db, federation, epoch, 1, model, at, following)
-        quarantine = Batch(
+        await stored.complete(at, aggregation=made, events=proposals)
+        await stored.commit(
             quarantines=[QuarantineChange("b", at, "it flips signs")],
             events=[NewEvent(at, "client_quarantined", "it flips signs", client_id="b", round=2)],
         )
-        await commit_batch(db, federation, epoch, quarantine)

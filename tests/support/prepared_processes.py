@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from multiprocessing import reduction
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -57,7 +58,6 @@ class PreparedProcess:
         output: the descriptor of a file that it prints to; None: a pipe.
         errors: the descriptor of a file for its errors; None: they go where the output goes.
         program: a Python file to run; None: ``foltr``.
-        given: the descriptor of a file that is its standard input; None: there is none.
 
     Attributes:
         stdout: what it prints, where that is a pipe.
@@ -71,7 +71,6 @@ class PreparedProcess:
         output: int | None = None,
         errors: int | None = None,
         program: Path | None = None,
-        given: int | None = None,
     ) -> None:
         self.args = list(words)
         self.stdout: TextIO | None = None
@@ -80,11 +79,8 @@ class PreparedProcess:
             read, written = os.pipe()
             self.stdout = os.fdopen(read, encoding="utf-8")
         streams = {1: _Descriptor(written), 2: _Descriptor(written if errors is None else errors)}
-        if given is not None:
-            streams[0] = _Descriptor(given)
-        self._process = _CONTEXT.Process(
-            target=_run, args=(program, self.args, dict(environment), str(cwd or Path.cwd()), streams)
-        )
+        given = program, self.args, dict(environment), str(cwd or Path.cwd()), streams
+        self._process = _CONTEXT.Process(target=_run, args=given)
         self._process.start()
         if output is None:
             os.close(written)
@@ -95,16 +91,11 @@ class PreparedProcess:
         return self._process.pid
 
     @property
-    def sentinel(self) -> int:
-        """What `multiprocessing.connection.wait` tells its end by."""
-        return self._process.sentinel
-
-    @property
     def returncode(self) -> int | None:
         return self._process.exitcode
 
     def poll(self) -> int | None:
-        return self._process.exitcode
+        return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         self._process.join(timeout)
@@ -138,11 +129,7 @@ class _Descriptor:
         self._number = number
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _taken_over, (reduction.DupFd(self._number),)
-
-
-def _taken_over(copy: Any) -> int:
-    return copy.detach()
+        return methodcaller("detach"), (reduction.DupFd(self._number),)
 
 
 def _run(
@@ -151,11 +138,8 @@ def _run(
     for number, stream in streams.items():
         os.dup2(stream, number)
         os.close(stream)
-    if 0 in streams:
-        sys.stdin = os.fdopen(0, encoding="utf-8")
-    if 1 in streams:
-        # The one that is there knows of another stream where it may seek.
-        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    # The one that is there knows of another stream where it may seek.
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)

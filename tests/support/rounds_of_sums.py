@@ -1,6 +1,8 @@
 """Rounds of secure sums as a federator stores them, from the round's opening to its model."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from foltr.core.protocol.helper_messages import TicketFault
@@ -25,12 +27,25 @@ async def end(stored: Any, number: int, names: str, anchor: int | None = 0, left
         for i, name in enumerate(names)
     ]
     await stored.commit(Batch(updates=sent, stop_collecting=number))
-    faults = dict.fromkeys(left_out, TicketFault.NOT_OPENED)
-    sets = [NewSet(0, len(names), len(names) - len(left_out), b"\xf0", bytes(32))]
-    await begin_opening(stored.db, "web", stored.epoch, number, sets, faults)
-    await store_answers(stored.db, "web", stored.epoch, number, [NewAnswer(0, "first", 0, bytes(32), b"answer")])
-    await begin_summing(stored.db, "web", stored.epoch, number, {0: _WORDS}, 1)
+    new = NewSet(0, len(names), len(names) - len(left_out), b"\xf0", bytes(32))
     model = NewModel(number, bytes([number]) * 12, **said)
     at, following = stored.opening(1).closes_at, opening(stored, number + 1, number, anchor)
+    await sum_up(stored, new, _WORDS, model, at, following, dict.fromkeys(left_out, TicketFault.NOT_OPENED))
+
+
+async def sum_up(
+    stored: Any,
+    new: NewSet,
+    words: bytes,
+    model: NewModel,
+    at: datetime,
+    following: RoundOpening,
+    faults: Mapping[str, TicketFault] | None = None,
+) -> None:
+    """Open the sum of a round that has stopped collecting, and make its model."""
+    about = stored.db, stored.name, stored.epoch, following.number - 1
+    await begin_opening(*about, [new], faults or {})
+    await store_answers(*about, [NewAnswer(0, "first", 0, bytes(32), b"answer")])
+    await begin_summing(*about, {0: words}, 1)
     for _ in range(2):  # a federator that lost the answer does it again
-        await complete_round(stored.db, "web", stored.epoch, number, model, at, following)
+        await complete_round(*about, model, at, following)

@@ -1,4 +1,4 @@
-"""The robust rules as their papers define them, one number at a time: what the fast ones must equal."""
+"""The robust rules as their papers define them, one update at a time: what the fast ones must equal."""
 
 import itertools
 import math
@@ -21,20 +21,15 @@ def squared_distance(x: list[float], y: list[float]) -> float:
 
 def mean(rows: Rows, weights: list[float]) -> list[float]:
     """sum w_i x_i / sum w_i."""
-    total = math.fsum(weights)
-    return [
-        math.fsum(w * x for w, x in zip(weights, column, strict=True)) / total for column in zip(*rows, strict=True)
-    ]
+    weighed = [[w * a for a in x] for x, w in zip(rows, weights, strict=True)]
+    return [math.fsum(column) / math.fsum(weights) for column in zip(*weighed, strict=True)]
 
 
 def krum_scores(rows: Rows, m: int) -> list[float]:
     """Blanchard et al. 2017, section 4: the sum over the n - m - 2 closest others."""
-    n = len(rows)
-    scores = []
-    for i in range(n):
-        distances = sorted(squared_distance(rows[i], rows[j]) for j in range(n) if j != i)
-        scores.append(math.fsum(distances[: max(1, n - m - 2)]))
-    return scores
+    n_closest = max(1, len(rows) - m - 2)
+    # The nearest of all is the update itself, at no distance.
+    return [math.fsum(sorted(squared_distance(x, y) for y in rows)[1 : 1 + n_closest]) for x in rows]
 
 
 def krum(rows: Rows, m: int) -> list[float]:
@@ -61,35 +56,32 @@ def trimmed_mean(rows: Rows, weights: list[float], beta: int) -> list[float]:
 
 def median(rows: Rows) -> list[float]:
     """Yin et al. 2018, Definition 1; the mean of the middle two where n is even."""
-    return [statistics.median(column) for column in zip(*rows, strict=True)]
+    return weighted_median(rows, [1] * len(rows))
 
 
 def weighted_median(rows: Rows, weights: list[int]) -> list[float]:
     """The median of a list that has each value as many times as its whole weight says."""
-    return [
-        statistics.median(itertools.chain.from_iterable([x] * w for x, w in zip(column, weights, strict=True)))
-        for column in zip(*rows, strict=True)
-    ]
+    repeated = itertools.chain.from_iterable([x] * w for x, w in zip(rows, weights, strict=True))
+    return [statistics.median(column) for column in zip(*repeated, strict=True)]
 
 
 def bulyan(rows: Rows, m: int) -> list[float]:
     """El Mhamdi et al. 2018, section 4: theta = n - 2m by repeated Krum, then the beta = theta - 2m middle values."""
     left, chosen = list(rows), []
     for _ in range(len(rows) - 2 * m):
-        scores = krum_scores(left, m) if len(left) > 1 else [0.0]
-        chosen.append(left.pop(scores.index(min(scores))))
-    n_middle = len(chosen) - 2 * m
+        chosen.append(krum(left, m))
+        left.remove(chosen[-1])
     result = []
     for column in zip(*chosen, strict=True):
         middle = statistics.median(column)
-        nearest = sorted(column, key=lambda x: (abs(x - middle), x))[:n_middle]
-        result.append(math.fsum(nearest) / n_middle)
+        nearest = sorted(column, key=lambda x: (abs(x - middle), x))[: len(chosen) - 2 * m]
+        result.append(statistics.fmean(nearest))
     return result
 
 
 def sum_of_distances(rows: Rows, weights: list[float], centre: list[float]) -> float:
     """Pillutla et al. 2022, Equation 3: what the geometric median makes least."""
-    return math.fsum(w * math.sqrt(squared_distance(x, centre)) for x, w in zip(rows, weights, strict=True))
+    return math.fsum(w * math.dist(x, centre) for x, w in zip(rows, weights, strict=True))
 
 
 def centred_clipping(
@@ -98,22 +90,15 @@ def centred_clipping(
     """Karimireddy et al. 2021, Algorithm 2, with weights."""
     centre = start
     for _ in range(n_iterations):
-        clipped = []
-        for x in rows:
-            distance = math.sqrt(squared_distance(x, centre))
-            factor = min(1.0, clip_norm / distance) if distance else 1.0
-            clipped.append([factor * (a - b) for a, b in zip(x, centre, strict=True)])
-        centre = [a + b for a, b in zip(centre, mean(clipped, weights), strict=True)]
+        away = [[a - b for a, b in zip(x, centre, strict=True)] for x in rows]
+        step = norm_bounding(away, weights, clip_norm)
+        centre = [a + b for a, b in zip(centre, step, strict=True)]
     return centre
 
 
 def norm_bounding(rows: Rows, weights: list[float], clip_norm: float) -> list[float]:
     """Sun et al. 2019, section 5: x / max(1, |x| / M), averaged."""
-    clipped = []
-    for x in rows:
-        length = math.sqrt(math.fsum(a * a for a in x))
-        clipped.append([a / max(1.0, length / clip_norm) for a in x])
-    return mean(clipped, weights)
+    return mean([[a / max(1.0, math.hypot(*x) / clip_norm) for a in x] for x in rows], weights)
 
 
 def nnm(rows: Rows, m: int) -> Rows:

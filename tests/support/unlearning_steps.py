@@ -67,11 +67,14 @@ def step_of(served: Any) -> UnlearningRound:
     return step
 
 
-def answer(served: Any, device: Any, values: Sequence[float], step: UnlearningRound | None = None) -> None:
+def answer(
+    served: Any, device: Any, values: Sequence[float], step: UnlearningRound | None = None, n_interactions: int = 1
+) -> None:
     """Have a device answer a step with the next turn; None is the open one."""
     step = step_of(served) if step is None else step
-    said = {"federation": "mail", "job": step.job, "step": step.step, "n_interactions": 1, "body": delta(values)}
-    served.receive(device, ClientTopic.UNLEARNING, UnlearningUpdate(client_id=device.client_id, **said))
+    named = {"federation": "mail", "client_id": device.client_id, "job": step.job, "step": step.step}
+    update = UnlearningUpdate(**named, n_interactions=n_interactions, body=delta(values))
+    served.receive(device, ClientTopic.UNLEARNING, update)
 
 
 async def end_step(served: Any, devices: Iterable[Any], values: Sequence[float]) -> None:

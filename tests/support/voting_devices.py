@@ -1,16 +1,16 @@
 """Devices of an operator that send updates with votes to an actor, round by round."""
 
+from dataclasses import replace
+
 import numpy as np
+from support import unlearning_steps
 from support.federator_without_network import TOPICS
 
 from foltr.broker.link import InboundMessage
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.membership import Forget
-from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Strategy
-from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate, Vote
+from foltr.core.protocol.updates import DenseDelta, Vote
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.erasures import list_erasures
@@ -19,15 +19,11 @@ from foltr.storage.rounds import latest_round
 
 D = 3
 NAMES = tuple("abcde")
-KEY = SigningKey(b"federator" + bytes(23))
+KEY, STEP, forget = unlearning_steps.KEY, unlearning_steps.STEP, unlearning_steps.forget
 FIVE = RoundPolicy(1, len(NAMES), 60.0, 60.0)
 ONES = DenseDelta(dim=D, values=pack_vector([1.0] * D))
-STEP = "foltr/v1/mail/unlearning/round"
 BACK = UnlearningPolicy(Strategy.ROLLBACK, every_s=0.0, swap_every_s=0.0, min_coverage=0.0, may_reset=True)
-STEPWISE = {
-    strategy: UnlearningPolicy(strategy, every_s=0.0, swap_every_s=0.0, min_coverage=0.0, may_reset=True)
-    for strategy in (Strategy.RELEARN, Strategy.FED_ERASER)
-}
+STEPWISE = {strategy: replace(BACK, strategy=strategy) for strategy in (Strategy.RELEARN, Strategy.FED_ERASER)}
 
 
 class Shown:
@@ -55,11 +51,6 @@ async def play(served, devices, votes: str = "", *, by=1.0, names=NAMES) -> None
     await served.turn()
 
 
-async def forget(served, device) -> None:
-    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
-    await served.turn()
-
-
 async def order(served, operator, what, number) -> None:
     served.actor.receive(InboundMessage(TOPICS.operator, operator.says(what, number).payload, retained=False))
     await served.turn()
@@ -83,12 +74,8 @@ async def ruin(served, devices) -> None:
 
 def answer(served, devices, gone: str = "") -> None:
     """Answer the step that is asked, if one is."""
-    step = served.retained.topics.get(STEP)
-    for name in sorted(set(devices) - set(gone)) if step is not None else ():
-        body = DenseDelta(dim=D, values=pack_vector(np.eye(D)[ord(name) % D]))
-        answered = {"job": step.job, "step": step.step, "n_interactions": 5, "body": body}
-        update = UnlearningUpdate(federation="mail", client_id=name, **answered)
-        served.receive(devices[name], ClientTopic.UNLEARNING, update)
+    for name in sorted(set(devices) - set(gone)) if served.retained.topics.get(STEP) is not None else ():
+        unlearning_steps.answer(served, devices[name], np.eye(D)[ord(name) % D], n_interactions=5)
 
 
 async def unlearn(served, devices, gone: str = "") -> None:
