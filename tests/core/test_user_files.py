@@ -50,7 +50,7 @@ def test_a_device_without_an_end_is_refused_at_once(device):
 
 
 def test_a_kind_has_a_limit(tmp_path):
-    """One byte more is refused and said; as many are read; a hundred gigabytes are refused at once."""
+    """One byte more is refused; 100,000 devices with the longest names take a twentieth of a register's."""
     for kind in FileKind:
         path = tmp_path / "file"
         with path.open("wb") as file:
@@ -66,22 +66,11 @@ def test_a_kind_has_a_limit(tmp_path):
     path = tmp_path / "key"
     path.write_bytes(b"k" * FileKind.KEY.most_bytes)
     assert len(read_file(path, FileKind.KEY)) == FileKind.KEY.most_bytes
-
-
-def test_a_register_of_many_devices_is_far_from_its_limit(tmp_path):
-    """100,000 devices with names as long as they can be take a twentieth of it."""
     path = tmp_path / "register.json"
     device = {"client_id": "d" * 64, "public_key": "k" * 44, "serial": 2**31, "certificate": "c" * 40, "at": 1e9}
     path.write_text(json.dumps([device] * 100_000))
     assert path.stat().st_size < FileKind.REGISTER.most_bytes / 20
     assert len(read_json_file(path, FileKind.REGISTER)) == 100_000
-
-
-def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path):
-    path = tmp_path / "fifo"
-    os.mkfifo(path)
-    with pytest.raises(OSError, match="nobody writes to it"):
-        read_file(path, FileKind.KEY)
 
 
 def test_what_a_shell_passes_for_a_command_is_read():
@@ -140,24 +129,26 @@ def test_links_are_followed_and_circles_are_an_error_with_their_name(tmp_path):
 
 
 def test_what_is_no_file_is_an_error_with_its_name(tmp_path):
-    for name, cause in [
-        ("", "directory"),
-        ("missing", "No such file"),
-        ("x" * 300, "too long"),
-        ("a\0b", "no file has such a name"),
-    ]:
+    """Many commands are given /dev/null, which is an empty file; a pipe that nobody writes to is refused at once."""
+    for name, cause in [("", "directory"), ("missing", "No such file"), ("a\0b", "no file has such a name")]:
         with pytest.raises(OSError, match=cause) as raised:
             read_file(f"{tmp_path}/{name}", FileKind.KEY)
         assert raised.value.strerror, (name, cause)
         assert raised.value.filename == f"{tmp_path}/{name}", (name, cause)
+    path = tmp_path / "text"
+    path.write_text("é\r\nx", newline="")
+    assert read_text_file(path, FileKind.KEY) == "é\r\nx"
+    assert read_file("/dev/null", FileKind.KEY) == b""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="nobody writes to it"):
+        read_file(path, FileKind.KEY)
 
 
 def test_json_that_is_none_is_an_error_as_a_file_that_is_missing(tmp_path):
     for content, cause in [
         (b"[" * 100_000, "nested too deeply"),
-        (b'{"a":' * 100_000, "nested too deeply"),
         (b'{"version": 1, "na', "it is not JSON"),
-        (b"", "it is not JSON"),
         (b'{"n": ' + b"1" * 5000 + b"}", "it is not JSON"),
         (b"\xff\xfe\x00", "it is not UTF-8 text"),
     ]:
@@ -168,7 +159,8 @@ def test_json_that_is_none_is_an_error_as_a_file_that_is_missing(tmp_path):
         assert raised.value.filename == str(path), (content, cause)
 
 
-def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path):
+def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path, monkeypatch):
+    """But on a read-only mount, as a container has its secrets, it is taken with a warning."""
     path = tmp_path / "key"
     path.write_text("secret")
     for mode in (0o640, 0o604, 0o666):
@@ -177,10 +169,6 @@ def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path):
             read_private_file(path, FileKind.KEY)
     path.chmod(0o400)
     assert read_private_file(path, FileKind.KEY) == "secret"
-
-
-def test_a_secret_on_a_read_only_mount_is_taken_with_a_warning(tmp_path, monkeypatch):
-    """As a container has its secrets: mode 0444, and nobody there can change it."""
     path = tmp_path / "key"
     path.write_text("secret")
     path.chmod(0o444)
@@ -220,11 +208,3 @@ def test_a_name_that_no_file_can_have_is_refused():
             file_name_of(name, ".json")
     assert file_name_of("device-1", ".json") == "device-1.json"
     assert len(file_name_of(f"{'f' * 64}-{'d' * 64}", ".helper.sqlite")) < LONGEST_FILE_NAME
-
-
-def test_text_is_read_as_it_was_written(tmp_path):
-    """Many commands are given /dev/null, which is an empty file."""
-    path = tmp_path / "text"
-    path.write_text("é\r\nx", newline="")
-    assert read_text_file(path, FileKind.KEY) == "é\r\nx"
-    assert read_file("/dev/null", FileKind.KEY) == b""

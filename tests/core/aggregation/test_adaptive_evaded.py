@@ -45,7 +45,7 @@ def test_long_steps_back_are_not_paid_for_by_many_short_ones_ahead(n_attackers: 
 
 
 def test_a_claim_of_many_interactions_buys_no_federation() -> None:
-    """The most that two of ten can claim is 35 % of the mean, and longer updates by it only up to twice."""
+    """Two of ten can claim 35 % of the mean; a new name gets no more than two usual lengths."""
     federation = Federation(n_attackers=2, attack=lambda rows, _: -rows).play(1, weights=[1e6, 1e6] + [5.0] * 8)
     rows = Federation(n_attackers=2, attack=lambda rows, _: -rows).updates()
     honest = rows[2:].mean(axis=0)
@@ -53,10 +53,6 @@ def test_a_claim_of_many_interactions_buys_no_federation() -> None:
 
     long = Federation(n_attackers=2, attack=lambda rows, _: 20.0 * rows).play(1, weights=[1e6, 1e6] + [5.0] * 8)
     assert clipped(long.played[-1]) == long.attackers
-
-
-def test_a_newcomer_may_not_begin_with_the_longest_update_there_is() -> None:
-    """Among clients that are known, who comes under a new name every round gets no more than two usual lengths."""
     federation = Federation(n=10).play(20)
     rows = federation.updates()
     rows[0] *= 4.0

@@ -132,9 +132,6 @@ def test_honest_strangers_are_let_through():
         share, shared, _ = shared.granted(rows[:4], rows[4:], 1.0)
         shares.append(share)
     assert np.mean(np.array(shares) < 1.0) < 0.03
-
-
-def test_a_shared_sum_is_the_same_from_its_bytes():
     _, shared, _ = SharedSum.empty(K).granted(np.ones((2, K)), np.zeros((3, K)), 1.0)
     again = SharedSum.from_bytes(shared.to_bytes(), K)
     assert (again.sums.tolist(), again.steps.tolist()) == (shared.sums.tolist(), shared.steps.tolist())

@@ -25,7 +25,7 @@ def recorded(dim: int, names: tuple[str, ...]) -> ClientRecords:
 
 
 def test_bytes_hold_all_there_is() -> None:
-    """A federator that starts again goes on from exactly what the one before knew."""
+    """A federator goes on from exactly what the one before knew; bytes of another program say what to do instead."""
     for dim in [1, 46, SKETCH_LENGTH + 72]:
         before = recorded(dim, ("b", "a"))
         after = ClientRecords.from_bytes(before.to_bytes(), dim)
@@ -35,10 +35,6 @@ def test_bytes_hold_all_there_is() -> None:
         assert (after.n_rounds, after.undecided) == (1, True), dim
         assert after.to_bytes() == before.to_bytes(), dim
         assert after.for_clients(("a",))["alignment"].tolist() == [1.0], dim
-
-
-def test_what_is_not_its_own_is_refused_in_words() -> None:
-    """Bytes of another program or of updates of another length say what to do instead."""
     for stored in [b"", b"nonsense", recorded(3, ("a",)).to_bytes(), b"\x81\xa6format\x02"]:
         with pytest.raises(DataError, match="choose another aggregation"):
             ClientRecords.from_bytes(stored, 4)

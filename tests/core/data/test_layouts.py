@@ -64,17 +64,15 @@ def test_sets_are_equally_wide(tmp_path: Path) -> None:
 
 
 def test_an_unknown_fold_is_told_which_there_are(tmp_path: Path) -> None:
+    """A folder that is not there is a wrong setting; half a fold is none."""
+    folds = tmp_path / "folds"
     for i in range(1, 6):
-        put(tmp_path / f"Fold{i}", "train.txt", "test.txt")
+        put(folds / f"Fold{i}", "train.txt", "test.txt")
     with pytest.raises(SettingsError) as caught:
-        load_published(tmp_path, 7)
-    assert str(caught.value) == f"fold 7: {tmp_path} has folds 1, 2, 3, 4, 5"
+        load_published(folds, 7)
+    assert str(caught.value) == f"fold 7: {folds} has folds 1, 2, 3, 4, 5"
     with pytest.raises(SettingsError, match=r"fold 1: .*Fold2 is one fold"):
-        load_published(tmp_path / "Fold2", 1)
-
-
-def test_another_folder_is_told_what_was_looked_for(tmp_path: Path) -> None:
-    """Whether it has other files or is not there, which is a wrong setting; half a fold is none."""
+        load_published(folds / "Fold2", 1)
     put(tmp_path / "half", "train.txt")
     found = {tmp_path: DataError, tmp_path / "half": DataError}
     absent = {tmp_path / "nowhere": SettingsError, tmp_path / "half" / "train.txt": SettingsError}

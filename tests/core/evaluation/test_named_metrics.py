@@ -48,11 +48,13 @@ def test_values_by_hand(name: str, expected: float) -> None:
 
 
 def test_max_rr_looks_at_ten_documents() -> None:
-    """As the published code does: a relevant document at rank 11 counts for mrr only."""
+    """A relevant document at rank 11 counts for mrr only; equal scores keep the document order."""
     late = [0] * 10 + [2]
     assert value("maxrr", *late) == value("mrr@10", *late) == 0.0
     assert value("mrr", *late) == 1 / 11
     assert value("maxrr", *[0] * 9, 1) == 1 / 10
+    rows = ranked_rows(np.array([1.0, 2.0, 2.0, 0.0, 0.0, 3.0]), dataset([0, 1, 0], [1, 0, 0]))
+    assert rows.tolist() == [1, 2, 0, 5, 3, 4]
 
 
 def test_queries_without_a_relevant_document_do_not_count(rng: np.random.Generator) -> None:
@@ -66,11 +68,6 @@ def test_queries_without_a_relevant_document_do_not_count(rng: np.random.Generat
         expected = mean_ndcg_of_scores(scores, data, k)
         assert means_over_queries(found)[f"ndcg@{k}"] == pytest.approx(expected.mean, rel=1e-12)
         assert np.isfinite(found["map"]).sum() == expected.n_evaluated
-
-
-def test_equal_scores_keep_the_document_order() -> None:
-    rows = ranked_rows(np.array([1.0, 2.0, 2.0, 0.0, 0.0, 3.0]), dataset([0, 1, 0], [1, 0, 0]))
-    assert rows.tolist() == [1, 2, 0, 5, 3, 4]
 
 
 def test_a_metric_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,24 +55,14 @@ def test_the_pairs_and_weights_are_those_pdgd_learns_from(seed):
     np.testing.assert_allclose(gradient, score_gradient(scores, ranking, clicks, reversals), atol=1e-12)
 
 
-@pytest.mark.parametrize("clicks", [clicks_at(), np.ones(K, np.bool_)])
-def test_no_click_and_nothing_but_clicks_say_nothing(clicks):
-    said = preferences(even_reversals(K), clicks)
-    assert (len(said.weight), said.total) == (0, 0.0)
-
-
 def test_agreement_is_the_share_of_pairs_in_the_users_order():
-    """By hand, of three documents shown: one pair is in the order of the scores, and one is not."""
+    """By hand, of three documents; neither zeros nor a broken model gains."""
     ranking = np.array([2, 0, 3])
     said = Preferences(np.array([0, 0]), np.array([1, 2]), np.array([0.25, 0.75]))
     scores = np.array([2.0, 9.0, 1.0, -1.0])
     assert agreement(scores, ranking, said) == pytest.approx(0.75 - 0.25)
     assert agreement(1e30 * scores, ranking, said) == agreement(scores, ranking, said)
     assert agreement(-scores, ranking, said) == pytest.approx(-agreement(scores, ranking, said))
-
-
-def test_what_says_nothing_agrees_with_nothing():
-    """Neither zeros nor a broken model gains; each pair has a reversal, and nothing else has one."""
     ranking, said = np.array([0, 1]), Preferences(np.array([0]), np.array([1]), np.ones(1))
     assert agreement(np.zeros(5), ranking, said) == 0.0
     assert agreement(np.full(5, np.nan), ranking, said) == 0.0
@@ -100,10 +90,8 @@ def test_a_click_anywhere_agrees_with_no_model():
     ("newest", "anchor", "opinion"), [(1.0, 0.5, 1), (0.6, 0.6, 0), (0.5, 1.0, -1), (-1.0, 1.0, -1)]
 )
 def test_a_better_model_is_not_found_worse_by_users_of_its_lists(newest, anchor, opinion):
-    """It has chosen the lists, and so has placed all of each near its top: that must not count against it.
-
-    A model has so much of what users want in its scores, and the rest is noise.
-    """
+    """It has chosen the lists, and so has placed all of each near its top: that must not count against it."""
+    # A model has so much of what users want in its scores, and the rest is noise.
     rng = np.random.default_rng(7)
     known = Comparison()
     for _ in range(600):

@@ -18,6 +18,7 @@ def after(differences, weights=None):
 
 
 def test_the_mean_and_its_standard_error_are_those_of_a_ratio_of_fading_sums():
+    """A list without a preference says nothing, and does not make what is known fade."""
     known, fading = after([-1.0, 0.0], [1.0, 3.0]), COMPARISON_DECAY
     mean = -fading / (fading + 3)
     n_lists = fading + 1
@@ -25,10 +26,6 @@ def test_the_mean_and_its_standard_error_are_those_of_a_ratio_of_fading_sums():
     assert known.mean == pytest.approx(mean)
     assert known.n_lists == pytest.approx(n_lists)
     assert known.standard_error == pytest.approx(math.sqrt(n_lists / (n_lists - 1) * residuals) / (fading + 3))
-
-
-def test_a_list_without_a_preference_says_nothing():
-    """No mean, no certainty, no opinion; nor does it make what is known fade."""
     known = after([-1.0, 0.5])
     assert known.with_list(0.0, 0.0, 0.0) == known
     assert (Comparison().mean, Comparison().standard_error, Comparison().opinion) == (0.0, math.inf, Opinion.NONE)

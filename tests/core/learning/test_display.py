@@ -161,6 +161,8 @@ def test_swaps_exchange_neighbours_as_rarely_as_it_costs_who_wants_the_upper_one
     # Half of the lists have the other pairing.
     assert exchanged == pytest.approx(np.array([0.1, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]) / 2, abs=0.03)
     assert exchange_probabilities(5, 0.04) == pytest.approx([0.04, 0.12, 0.24, 0.4])
+    pairs = list(itertools.combinations(range(7), 2))
+    assert [pair_index(upper, lower, 7) for upper, lower in pairs] == list(range(21))
 
 
 @pytest.mark.parametrize("right_at_first", [0.3, 0.75, 0.95, 1.0])
@@ -243,11 +245,6 @@ def test_thousand_documents_are_interleaved_while_a_user_waits(rng):
         finally:
             sys.settrace(None)
     assert n_lines < 300_000
-
-
-def test_pairs_are_numbered_row_by_row():
-    pairs = list(itertools.combinations(range(7), 2))
-    assert [pair_index(upper, lower, 7) for upper, lower in pairs] == list(range(21))
 
 
 @pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")

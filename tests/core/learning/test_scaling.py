@@ -28,6 +28,13 @@ def test_each_kind_follows_its_formula():
     assert scale(np.array([[0.0, 0.0, 0.0, 8.0]] * 3), ALL)[:, 3].tolist() == [0.0] * 3
     assert scale(np.array([[0.0, 0.0, 0.0, 8.0]]), ALL)[0, 3] == 0.0
     assert scale(np.zeros((0, 4)), ALL).shape == (0, 4)
+    values = np.array([[-3.0, -1.0, -0.5, 7.0], [7.0, 9.0, 0.25, 3.0], [6.0, 99.0, 1.0, 5.0], [-2.0, 100.0, 2.0, 4.0]])
+    assert clipped_share(values, ALL).tolist() == [0.5, 0.5, 0.5, 0.0]
+    for bad in [math.nan, math.inf, -math.inf, 4e38]:
+        values = np.zeros((3, 4))
+        assert first_unusable(values) is None, bad
+        values[1, 2] = values[2, 0] = bad
+        assert first_unusable(values) == (1, 2), bad
 
 
 @given(st.lists(st.tuples(VALUES, VALUES, VALUES, VALUES), min_size=1, max_size=6))
@@ -43,16 +50,3 @@ def test_scaling_keeps_the_order_of_values(pairs):
     values = np.repeat(np.array(pairs).reshape(-1, 1), 4, axis=1)
     scaled = scale(values, ALL)[np.argsort(values[:, 0], kind="stable")]
     assert (np.diff(scaled, axis=0) >= 0.0).all()
-
-
-def test_the_first_value_that_is_no_feature_is_named():
-    for bad in [math.nan, math.inf, -math.inf, 4e38]:
-        values = np.zeros((3, 4))
-        assert first_unusable(values) is None, bad
-        values[1, 2] = values[2, 0] = bad
-        assert first_unusable(values) == (1, 2), bad
-
-
-def test_the_share_outside_the_bounds_is_counted():
-    values = np.array([[-3.0, -1.0, -0.5, 7.0], [7.0, 9.0, 0.25, 3.0], [6.0, 99.0, 1.0, 5.0], [-2.0, 100.0, 2.0, 4.0]])
-    assert clipped_share(values, ALL).tolist() == [0.5, 0.5, 0.5, 0.0]

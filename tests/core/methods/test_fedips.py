@@ -116,7 +116,7 @@ def test_estimates_are_made_of_the_positions_they_are_kept_for(rng):
 
 
 def test_what_is_announced_weighs_ten_lists(rng):
-    """A click shows that its position was examined; thirty such lists outweigh the announced 1/5 three to one."""
+    """The relevance function is sent beside the ranker; the propensities are kept and taken up again."""
     training, device = device_of_estimated(np.concatenate([BASE, np.zeros(7, np.float32)]))
     k = training.serp_length
     for i in range(30):
@@ -124,10 +124,6 @@ def test_what_is_announced_weighs_ten_lists(rng):
         device.learn(Interaction(i, features, np.arange(k), np.ones(k, np.bool_)), rng)
     counts = np.frombuffer(device.local_state()).reshape(2, k)
     np.testing.assert_allclose(propensities_of(counts), (10 / np.arange(1, k + 1) + 30) / 40)
-
-
-def test_estimates_stay_on_the_device_and_go_on(rng):
-    """The relevance function is sent beside the ranker; the propensities are kept and taken up again."""
     base = np.concatenate([BASE, np.zeros(7, np.float32)])
     training, device = device_of_estimated(base)
     see(device, training, rng, n=20)

@@ -128,7 +128,7 @@ def test_fedprox_is_drawn_to_the_global_model(rng, interactions):
 
 
 def test_fedper_sends_the_hidden_layer_and_keeps_the_head(rng):
-    """What is sent covers the base layers; the head never does, and the next device part begins with it."""
+    """The next device part begins with the head; one of another hidden layer starts from the announced model."""
     model = model_of(NEURAL, rng)
     training, device = device_of("fedper", NEURAL, model)
     see(device, training, rng)
@@ -141,10 +141,6 @@ def test_fedper_sends_the_hidden_layer_and_keeps_the_head(rng):
     _, following = device_of("fedper", NEURAL, model, device.local_state())
     np.testing.assert_array_equal(following.weights[n_base:], head)
     np.testing.assert_array_equal(following.weights[:n_base], model[:n_base].astype(np.float64))
-
-
-def test_a_head_of_another_size_is_left_behind(rng):
-    """A federation made anew with another hidden layer starts its heads from the announced model."""
     model = model_of(NEURAL, rng)
     _, device = device_of("fedper", NEURAL, model, b"12345678")
     np.testing.assert_array_equal(device.weights, model.astype(np.float64))

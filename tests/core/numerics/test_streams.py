@@ -18,15 +18,11 @@ def test_a_client_is_the_same_everywhere_and_no_other():
 
 
 def test_the_device_stream_follows_from_the_device_seed():
-    """A device that is given its seed draws what the simulator draws for it; the seed fits a signed 64-bit column."""
+    """A seed fits a signed 64-bit column; a block of draws is those one by one: the simulator works in blocks."""
     for i in range(50):
         streams = client_streams(i, "device-001")
         assert 0 <= streams.device_seed < 2**63
         np.testing.assert_array_equal(streams.device.random(3), np.random.default_rng(streams.device_seed).random(3))
-
-
-def test_a_block_of_draws_is_the_same_stream():
-    """Many interactions at once draw what they draw one by one: what lets the simulator work in blocks."""
     blocks = client_streams(1, "device-001").user.random((4, 22))
     one_by_one = client_streams(1, "device-001").user
     np.testing.assert_array_equal(blocks, [one_by_one.random(22) for _ in range(4)])

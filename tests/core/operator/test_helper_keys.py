@@ -28,19 +28,22 @@ def test_what_was_written_is_read_back(path):
     assert KEY.to_text() not in path.read_text()
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
+def rewritten(path, changed):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    return path
+
+
+def test_a_changed_file_is_refused(path):
+    written = path.read_text()
+    for changed in (
         {"name": "south"},
         {"sealing_key": key_to_text(bytes(32))},
         {"epoch_keys": [key_to_text(EPOCHS[0])]},
         {"signing_key": key_to_text(OTHER.public)},
-    ],
-)
-def test_a_changed_file_is_refused(path, changed):
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
-    with pytest.raises(SettingsError, match="signature"):
-        read_helper_keys(path)
+    ):
+        path.write_text(written)
+        with pytest.raises(SettingsError, match="signature"):
+            read_helper_keys(rewritten(path, changed))
 
 
 def test_a_sealing_key_that_makes_no_secret_is_refused(path):
@@ -51,22 +54,12 @@ def test_a_sealing_key_that_makes_no_secret_is_refused(path):
             read_helper_keys(path)
 
 
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
-        ({"name": "a/b"}, "name"),
-        ({"name": 3}, "name"),
-        ({"signing_key": "x"}, "signing_key"),
-        ({"sealing_key": key_to_text(bytes(31))}, "sealing_key"),
-        ({"signature": "ä"}, "signature"),
-        ({"more": "x"}, "more"),
-    ],
-)
-def test_a_field_that_is_wrong_is_named(path, changed, named):
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
-    with pytest.raises(SettingsError, match="foltr helper keys") as caught:
-        read_helper_keys(path)
-    assert named in str(caught.value)
+@pytest.mark.parametrize("changed", [{"name": "a/b"}, {"signing_key": "x"}, {"signature": "ä"}, {"more": "x"}])
+def test_a_field_that_is_wrong_is_named(path, changed):
+    with pytest.raises(
+        SettingsError, match=f"foltr helper keys.*{next(iter(changed))}|{next(iter(changed))}.*helper keys"
+    ):
+        read_helper_keys(rewritten(path, changed))
 
 
 def test_what_is_no_file_of_keys_says_where_they_come_from(tmp_path):

@@ -27,8 +27,7 @@ def words(clients=1000, **changed):
 
 
 def test_the_defaults_are_those_of_the_plan():
-    """Epsilon 8, delta 1e-6, 20 participations in 200 rounds; one cohort of 100, gaussian noise of 3.247 C_int, which
-    is 3.083 and what votes and evaluations need."""
+    """Noise of 3.247 C_int: 3.083 and what votes and evaluations need."""
     made = policy()
     assert (made.federation, made.version, made.issued_at, list(HELPERS)) == ("mail", 1, 1000.0, made.helpers)
     assert (made.epsilon, made.delta, made.max_participations, made.period) == (8.0, 1e-6, 20, 10)
@@ -58,7 +57,7 @@ def test_there_are_votes_and_evaluations_where_noise_and_proofs_allow_them():
 
 
 def test_each_policy_has_a_verify_key_of_its_own():
-    """Drawn here, sealed to each helper and to the federator, and to nobody else."""
+    """Drawn here, sealed to each helper and to the federator alone; without norm proofs there is none."""
     keys = [SealingKey(bytes([i]) * 32) for i in (1, 2)]
     helpers = tuple(
         each.model_copy(update={"sealing_key": key.public}) for each, key in zip(HELPERS, keys, strict=True)
@@ -71,10 +70,6 @@ def test_each_policy_has_a_verify_key_of_its_own():
     ]
     assert opened[0][0] != opened[1][0]
     assert len(opened[0][0]) == 32
-
-
-def test_without_norm_proofs_there_is_no_verify_key():
-    """Nor without a key of the federator to seal one to, which is said with what to do."""
     assert policy(**BARE).norm_proof is None
     assert policy_of(replace(TERMS, **BARE), "mail", 1, 1000.0).norm_proof is None
     with pytest.raises(SettingsError, match="foltr federator rotate-key, or choose --norm-proof none"):
@@ -105,15 +100,11 @@ def test_without_norm_proofs_a_round_of_400_is_divided_into_20_cohorts():
 
 
 def test_what_is_said_takes_the_place_of_a_default():
-    """Cohorts, n_min, n_max and the rest; n_min follows from the cohorts."""
+    """n_min follows from the cohorts; clients share the noise of nine in ten, so one in ten may tell what it drew."""
     made = policy(cohorts=5, n_max=500, interactions=7, participations=4)
     assert (made.cohorts, made.n_min, made.n_max, made.n_interactions) == (5, 10, 500, 7)
     assert (made.max_participations, made.period) == (4, 50)
     assert policy(n_min=12).n_min == 12
-
-
-def test_clients_share_the_noise_of_nine_in_ten():
-    """So one in ten may tell others what it drew; or as many as are said."""
     by_clients = {"mechanism": "gamma", "noise_by": "clients", **BARE}
     assert policy(**by_clients).noise == GammaNoise(scale=640, n_shares=90)
     assert policy(**by_clients, shares=50).noise.n_shares == 50
@@ -125,25 +116,15 @@ def test_terms_that_no_policy_can_have_are_refused():
     for changed, named in [
         ({"noise_by": "clients"}, "gamma"),
         ({"votes": True, "mechanism": "gamma"}, "--mechanism gaussian, or --no-votes"),
-        ({"votes": True, **BARE}, "--norm-proof l2, or --no-votes"),
         ({"evaluation": True, "mechanism": "gamma"}, "--mechanism gaussian, or --no-evaluation"),
-        ({"evaluation": True, **BARE}, "--norm-proof l2, or --no-evaluation"),
         ({"shares": 5}, "shares"),
         ({"mechanism": "gamma", "shares": 5}, "shares"),
-        ({"mechanism": "gamma", "noise_by": "clients", "shares": 101, **BARE}, "n_shares"),
-        ({"mechanism": "gamma", "noise_by": "clients", "shares": 1, **BARE}, "choose --shares 2 or more"),
-        ({"mechanism": "gamma", "noise_by": "clients"}, "--noise-by helpers, or --norm-proof none"),
         ({"delta": 1e-11}, "choose a larger delta"),
-        ({"epsilon": 0.01}, "choose a larger epsilon"),
         ({"dim": 480_000, "n_max": 1000}, "--norm-proof none, or a smaller --dim"),
         ({"helpers": HELPERS[:1]}, "helper: 1 given; a policy names 2 to 8"),
-        ({"helpers": (HELPERS[0], HELPERS[0])}, "helpers"),
         ({"epsilon": 0.0}, "epsilon"),
-        ({"delta": 1.0}, "delta"),
         ({"participations": 0}, "participations"),
         ({"rounds": 0}, "rounds"),
-        ({"n_max": 50}, "n_max"),
-        ({"dim": 10**7}, "dim"),
         ({"dim": 10**6, "n_max": 2**31 - 1, "participations": 10**9, "rounds": 10**9, **BARE}, "variance"),
         ({"mechanism": "gamma", "noise_by": "clients", "participations": 10**4, "rounds": 10**4, **BARE}, "scale"),
     ]:
@@ -172,7 +153,7 @@ def test_the_costs_have_their_figures():
 
 
 def test_gamma_promises_a_pure_epsilon():
-    """Without a delta where nothing is proved; after others it is pure only for who has spent nothing else."""
+    """After others it is pure only for who has spent nothing else; hostile devices and hopeless rounds are said."""
     assert words(mechanism="gamma", **BARE).startswith("epsilon 8 for 20 participations")
     assert words(mechanism="gamma").startswith("epsilon 8 with delta 1e-06 for 20 participations")
     made = policy(mechanism="gamma", **BARE)
@@ -180,16 +161,8 @@ def test_gamma_promises_a_pure_epsilon():
     assert said not in costs_in_words(made, 1000)
     assert said in costs_in_words(made.model_copy(update={"version": 2}), 1000)
     assert said not in costs_in_words(policy().model_copy(update={"version": 2}), 1000)
-
-
-def test_what_a_hostile_device_can_do_is_said():
-    """Nothing beyond its own round; 0.75 sqrt(136) times as much of gamma; and a whole sum where nothing is proved."""
     assert "a hostile vector may be 8.7 times as long in it as gamma's honest ones" in words(mechanism="gamma")
     assert "one can spoil its cohort's sum (--norm-proof none)" in words(**BARE)
-
-
-def test_hopeless_and_too_small_rounds_are_said():
-    """With 100 clients a round every second one has fewer on average; with none all of them."""
     assert "48% of cohorts have fewer than 100" in words(1000)
     assert "not opened" not in words(2000)
     assert "100% of cohorts have fewer than 100" in words(50, rounds=20)

@@ -111,21 +111,11 @@ def test_of_credentials_that_were_moved_away_no_sealing_key_is_known(folder):
 
 
 @pytest.mark.parametrize("n_writes", [0, 1])
-def test_an_interrupted_rotation_is_made_up_for(folder, monkeypatch, n_writes):
+def test_an_interrupted_rotation_is_made_up_for(folder, interrupted, n_writes):
     """Whatever was written last, the operator seals to the key that is in the federator's credentials."""
-    write, left = service_files.write_credentials, [n_writes]
-
-    def interrupted(*arguments):
-        if left[0] == 0:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        write(*arguments)
-
-    with open_authority(folder) as operator:
-        monkeypatch.setattr(service_files, "write_credentials", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            operator.rotate_federator_key(BROKER)
-        monkeypatch.undo()
+    write_is_interrupted = interrupted(n_writes, service_files, name="write_credentials")
+    with open_authority(folder) as operator, write_is_interrupted, pytest.raises(KeyboardInterrupt):
+        operator.rotate_federator_key(BROKER)
     with open_authority(folder) as operator:
         keys = federator_of(folder).opened_sealing_keys
         assert operator.operator.federator_sealing_public_key == keys[0].public

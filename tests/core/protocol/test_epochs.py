@@ -17,14 +17,11 @@ def of_epochs(n_epochs, **changed):
 
 
 def test_a_moment_is_in_one_epoch():
-    """From when the policy was issued; what was before is in the first."""
+    """From when the policy was issued; what was before is in the first; the end is said in the last eighth."""
     for at, epoch in [(0, 0), (1000, 0), (1099.9, 0), (1100, 1), (1750, 7), (1799.9, 7), (1800, 8), (1e9, 9_999_990)]:
         made = of_epochs(8)
         assert epoch_of(made, at) == epoch, (at, epoch)
         assert has_ended(made, at) == (epoch >= 8), (at, epoch)
-
-
-def test_the_end_is_said_in_its_last_eighth():
     made = of_epochs(8)
     assert (made.n_epochs, made.ends_at) == (8, 1800.0)
     assert [ends_soon(made, at) for at in (1699.9, 1700.0, 2000.0)] == [False, True, True]

@@ -56,6 +56,7 @@ PROOF = L2NormProof(federator_key=bytes(32), federator_seal=bytes(80), helper_se
 PROVEN = {"norm_proof": PROOF, "noise": GaussianNoise(variance=622_756)}
 VOTING = {**PROVEN, "votes": SecureVotes(weight=64), "noise": GaussianNoise(variance=661_679)}
 EVALUATING = {**VOTING, "evaluation": SecureEvaluation(weight=32), "noise": GaussianNoise(variance=690_870)}
+LONGEST = {"dim": MAX_SECURE_DIM - 1, "bound": 1300, "noise": GaussianNoise(variance=10**9)}
 KEY, DEVICE = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
 
 
@@ -131,39 +132,23 @@ def test_a_sum_has_more_numbers_where_clients_vote_or_evaluate():
     assert both.message_shape.weights == (64, 64, 32, 32, 32)
 
 
-def test_a_policy_says_whether_clients_vote_and_evaluate():
-    for changed in (PROVEN, VOTING, EVALUATING, {**EVALUATING, "votes": None}):
-        made = Policy(**{**FIELDS, **changed})
-        assert read_policy(issue_policy(KEY, made).signed, KEY.public, "mail").policy == made
-
-
 def test_votes_and_evaluations_that_cannot_be_protected_are_refused():
-    """The error says what to choose instead; evaluations are tried without votes, too."""
+    """The error says what to choose instead; evaluations are tried without votes, too; a sum must fit a message."""
     alone = {**EVALUATING, "votes": None}
     much = GaussianNoise(variance=10**7)
     for promised, changed, words in [
         (VOTING, {"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-votes"),
-        (VOTING, {"norm_proof": None}, "choose --norm-proof l2, or --no-votes"),
         (VOTING, {"votes": SecureVotes(weight=257), "noise": much}, "257 is above the bound .256"),
         (alone, {"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-evaluation"),
         (alone, {"norm_proof": None}, "choose --norm-proof l2, or --no-evaluation"),
         (alone, {"evaluation": SecureEvaluation(weight=257), "noise": much}, "257 is above the"),
-        (
-            alone,
-            {"dim": MAX_SECURE_DIM - 2, "bound": 1300, "noise": GaussianNoise(variance=10**9)},
-            "or --no-evaluation",
-        ),
+        (alone, LONGEST | {"dim": MAX_SECURE_DIM - 2}, "or --no-evaluation"),
     ]:
         with pytest.raises(ValidationError, match=words):
             Policy(**{**FIELDS, **promised, **changed})
-
-
-def test_a_sum_that_no_message_holds_is_refused():
-    """Votes come on top of the update: a device could not send what a policy of the longest update with votes asks."""
-    longest = {"dim": MAX_SECURE_DIM - 1, "bound": 1300, "noise": GaussianNoise(variance=10**9)}
-    assert "choose a smaller --dim, or --no-votes" in refusal(**{**VOTING, **longest})
-    assert Policy(**{**FIELDS, **VOTING, **longest, "votes": None}).n_summed == MAX_SECURE_DIM - 1
-    fits = Policy(**{**FIELDS, **VOTING, **longest, "dim": MAX_SECURE_DIM - 2})
+    assert "choose a smaller --dim, or --no-votes" in refusal(**{**VOTING, **LONGEST})
+    assert Policy(**{**FIELDS, **VOTING, **LONGEST, "votes": None}).n_summed == MAX_SECURE_DIM - 1
+    fits = Policy(**{**FIELDS, **VOTING, **LONGEST, "dim": MAX_SECURE_DIM - 2})
     assert MaskedVector(dim=fits.n_summed, values=bytes(8 * fits.n_summed), ticket=b"x").dim == MAX_SECURE_DIM
 
 
@@ -183,9 +168,8 @@ def test_what_cannot_be_kept_is_no_policy():
     """One helper, helpers that are one, cohorts nobody opens, and sums that wrap around are refused in words."""
     assert "helpers" in refusal(helpers=HELPERS[:1])
     assert "same name or key" in refusal(helpers=[HELPERS[0], HELPERS[0]])
-    assert "same name or key" in refusal(
-        helpers=[HELPERS[0], HELPERS[1].model_copy(update={"sealing_key": HELPERS[0].sealing_key})]
-    )
+    same = HELPERS[1].model_copy(update={"sealing_key": HELPERS[0].sealing_key})
+    assert "same name or key" in refusal(helpers=[HELPERS[0], same])
     assert "below n_min" in refusal(n_max=99)
     assert "above n_min" in refusal(noise=GammaNoise(scale=640, n_shares=101))
     longest = {"bound": 2**31 - 1, "noise": GammaNoise(scale=2**28), "max_participations": 1}
@@ -210,6 +194,9 @@ def test_a_policy_is_read_from_its_operator_only():
         read_policy(issued.signed, DEVICE.public, "mail")
     with pytest.raises(MessageError, match="not signed"):
         read_policy(issued.signed, KEY.public, "search")
+    for changed in (PROVEN, VOTING, EVALUATING, {**EVALUATING, "votes": None}):
+        made = Policy(**{**FIELDS, **changed})
+        assert read_policy(issue_policy(KEY, made).signed, KEY.public, "mail").policy == made
 
 
 def test_every_client_has_one_turn_in_a_period():
@@ -264,7 +251,7 @@ def test_a_ticket_is_its_clients():
 
 
 def test_a_ticket_that_was_moved_is_found():
-    """Another policy, round or cohort, other helpers, and a participation too many: each has its own error."""
+    """Another policy, round, cohort or helpers, a participation too many. A set is named by its tickets in order."""
     for changed, words in [
         ({"policy_hash": bytes(32)}, "another policy"),
         ({"round": 5}, "of round 5"),
@@ -275,9 +262,5 @@ def test_a_ticket_that_was_moved_is_found():
         policy = issue_policy(KEY, Policy(**FIELDS))
         assert ticket_mismatch(ticket(policy), policy, 4) is None, (changed, words)
         assert words in ticket_mismatch(ticket(policy, **changed), policy, 4), (changed, words)
-
-
-def test_a_set_is_named_by_its_tickets_in_order():
-    """Another ticket, another order or one ticket less is another set."""
     named = {set_digest(map(ticket_hash, each)) for each in ([b"a", b"b"], [b"b", b"a"], [b"a"], [b"ab"], [])}
     assert len(named) == 5

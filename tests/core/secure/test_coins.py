@@ -89,13 +89,11 @@ def test_coins_show_heads_as_often_as_the_exponential_says(rng):
 
 
 def test_runs_are_geometric(rng):
+    """And bits are fair, and as many as wanted."""
     drawn = draw_geometric(N, rng.bytes)
     counts = np.bincount(np.minimum(drawn, 8))
     expected = [math.exp(-v) * (1 - math.exp(-1)) for v in range(8)] + [math.exp(-8)]
     assert scipy.stats.chisquare(counts, np.array(expected) * N).pvalue > 1e-3
-
-
-def test_bits_are_fair_and_as_many_as_wanted(rng):
     assert random_bits(13, rng.bytes).shape == (13,)
     assert scipy.stats.binomtest(int(random_bits(N, rng.bytes).sum()), N).pvalue > 1e-3
 
@@ -106,9 +104,6 @@ def test_bytes_of_a_seed_are_the_cipher_in_counter_mode_from_zero():
     assert entropy(16) == bytes.fromhex("dc95c078a2408989ad48a21492842087")
     again = seeded_entropy(bytes(32))
     assert again(5) + again(0) + again(27) == bytes.fromhex("dc95c078a2408989ad48a21492842087") + entropy(16)
-
-
-def test_a_seed_of_another_length_is_refused():
     for seed in [b"", bytes(31), bytes(16), bytes(33)]:
         with pytest.raises(ValueError, match="a seed has 32 bytes"):
             seeded_entropy(seed)

@@ -88,13 +88,11 @@ def test_an_update_on_the_grid_is_encoded_exactly(rng, encode):
 
 
 def test_zeros_and_what_is_not_finite_are_encoded_as_zeros():
+    """And a clip without a length is refused."""
     for encode in [encode_l2, encode_l1]:
         for value in [math.nan, math.inf, -math.inf]:
             assert encode(np.array([1.0, value, 2.0]), C, 256, ones).tolist() == [0, 0, 0], (encode, value)
         assert encode(np.zeros(5, np.float32), C, 256, ones).tolist() == [0] * 5, encode
-
-
-def test_a_clip_without_a_length_is_refused():
     for encode in [encode_l2, encode_l1]:
         for clip_norm in [0.0, -1.0, math.nan, math.inf]:
             with pytest.raises(SettingsError, match="clip_norm"):
@@ -147,22 +145,14 @@ def test_one_draw_decides_all_three(rng):
 
 
 def test_what_is_sure_is_sure_and_a_probability_is_the_mean_to_the_last_digit():
-    """Of a mean of nothing nobody hears anything; a quarter of all draws is below a quarter."""
+    """Who says nothing looks like who was not clicked; the longest has all three at the weight."""
     for share in [0.0, 0.25, 0.5, 1.0]:
         assert encode_evaluation((1.0, 0.0, 1.0), WEIGHT, drawing(share)).tolist() == [WEIGHT, 0, WEIGHT], share
     for share, earned in [(0.24, True), (0.25, False), (0.26, False)]:
         assert encode_evaluation((0.25,) * 3, WEIGHT, drawing(share)).tolist() == [WEIGHT * earned] * 3, (share, earned)
-
-
-def test_who_says_nothing_looks_like_who_was_not_clicked():
-    """And where a policy asks for no evaluation there is no number of one."""
     assert encode_evaluation(None, WEIGHT, os.urandom).tolist() == [0, 0, 0]
     assert encode_evaluation((0.0, 0.0, 0.0), WEIGHT, os.urandom).tolist() == [0, 0, 0]
     assert encode_evaluation((1.0, 1.0, 1.0), 0, os.urandom).size == 0
-
-
-def test_the_longest_is_what_noise_is_made_for():
-    """All three at the weight, as of lists whose first document was clicked in both orders."""
     assert longest_evaluation(WEIGHT).tolist() == encode_evaluation((1.0,) * 3, WEIGHT, os.urandom).tolist()
     assert longest_evaluation(WEIGHT).size == N_EVALUATION
     assert longest_evaluation(0).size == 0

@@ -25,18 +25,8 @@ def is_kept(words, shape=SHAPE):
     return is_message_proof_valid(answer_message(words, VERIFY_KEY, TICKET, shape), shape)
 
 
-def test_two_votes_and_their_proofs_are_eight_numbers_more():
-    """And four more of each verifier; where there are none, all lengths are the norm proof's."""
-    plain = MessageShape(NORM)
-    assert (plain.n_summed, plain.n_proof) == (6, NORM.n_proof)
-    assert (plain.n_values, plain.n_answer) == (NORM.n_values, NORM.n_answer)
-    assert (SHAPE.n_summed, SHAPE.n_proof) == (6 + N_VOTES, NORM.n_proof + 6)
-    assert (SHAPE.n_values, SHAPE.n_answer) == (NORM.n_values + 8, NORM.n_answer + 4)
-    assert message().size == SHAPE.n_values
-
-
 def test_without_votes_it_is_the_norm_proof():
-    """The same draws give the same bytes, asked the same and answered the same."""
+    """The same bytes, asked and answered the same; two votes are eight numbers more, four more of each verifier."""
     plain = MessageShape(NORM)
     first, second = (np.random.default_rng(5).bytes for _ in range(2))
     proof = prove_message(ENCODED, plain, first)
@@ -45,6 +35,12 @@ def test_without_votes_it_is_the_norm_proof():
     expected = answer_share(words, challenge_for(VERIFY_KEY, TICKET, NORM), NORM)
     np.testing.assert_array_equal(answer_message(words, VERIFY_KEY, TICKET, plain), expected)
     assert is_kept(words, plain)
+    plain = MessageShape(NORM)
+    assert (plain.n_summed, plain.n_proof) == (6, NORM.n_proof)
+    assert (plain.n_values, plain.n_answer) == (NORM.n_values, NORM.n_answer)
+    assert (SHAPE.n_summed, SHAPE.n_proof) == (6 + N_VOTES, NORM.n_proof + 6)
+    assert (SHAPE.n_values, SHAPE.n_answer) == (NORM.n_values + 8, NORM.n_answer + 4)
+    assert message().size == SHAPE.n_values
 
 
 def test_each_number_of_an_evaluation_is_its_weight_or_nothing():
@@ -77,16 +73,12 @@ def test_an_honest_message_passes_behind_masks():
 
 
 def test_a_message_whose_votes_are_none_or_that_is_too_long_fails():
-    """However good the other half is."""
+    """However good the other half is; one number changed by more than any projection is long, and it fails."""
     for votes in [(5, 0), (0, -4), (8, 0), (1, 1), (0, 2)]:
         assert not is_kept(message(votes=votes)), votes
     words = message()
     words[0] = 17
     assert not is_kept(words)
-
-
-def test_every_number_of_a_message_counts():
-    """One changed by more than any projection is long, and it fails."""
     honest = message()
     for place in range(honest.size):
         changed = honest.copy()

@@ -6,8 +6,7 @@ import os
 import numpy as np
 
 from foltr.core.secure.accounting import N_VOTES
-from foltr.core.secure.field import MODULUS, add, subtract
-from foltr.core.secure.masks import expand_seed, mask_words
+from foltr.core.secure.field import MODULUS
 from foltr.core.secure.vote_proof import (
     ANSWERS_A_VOTE,
     PROOFS_A_VOTE,
@@ -131,19 +130,6 @@ def test_answers_of_drawn_proofs_are_uniform():
             expected = n / counts.size
             chi_square = float(((counts - expected) ** 2 / expected).sum())
             assert chi_square < counts.size - 1 + 5 * math.sqrt(2 * (counts.size - 1)), votes
-
-
-def test_answers_about_shares_add_up_to_that_about_the_whole():
-    votes = words(0, WEIGHT)
-    message = np.concatenate([votes, prove_votes(votes, WEIGHTS, os.urandom)])
-    seeds = [os.urandom(32) for _ in range(3)]
-    shares = [mask_words(message, seeds)]
-    shares += [subtract(np.zeros_like(message), expand_seed(seed, message.size)) for seed in seeds]
-    total = np.zeros(ANSWERS_A_VOTE * N_VOTES, np.uint64)
-    for share in shares:
-        total = add(total, answer_votes(share[:N_VOTES], share[N_VOTES:], POINTS[0]))
-    np.testing.assert_array_equal(total, answer_votes(votes, message[N_VOTES:], POINTS[0]))
-    assert is_vote_proof_valid(total, WEIGHTS)
 
 
 def test_a_point_follows_from_key_and_ticket_and_is_never_zero(monkeypatch):
