@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from foltr.core.errors import MessageError
+from foltr.core.protocol import orders
 from foltr.core.protocol.codec import encode, open_envelope
 from foltr.core.protocol.enrolment import (
     issue_enrolment,
@@ -16,15 +17,6 @@ from foltr.core.protocol.enrolment import (
 )
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.core.protocol.membership import Enrolment, Join
-from foltr.core.protocol.orders import (
-    ORDER_LIMIT,
-    AskNewest,
-    LiftQuarantine,
-    OrderAnswer,
-    OrderReply,
-    QuarantineClient,
-    SetDeadline,
-)
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.roster import FederatorKey, Revocation, Roster
 from foltr.core.protocol.signed_orders import digest_of, issue_order, issue_question, number_of, read_answer, read_order
@@ -46,11 +38,11 @@ REVOKED = Roster(
     forgotten=[bytes(16)],
 )
 ROSTER = issue_roster(OPERATOR, REVOKED)
-DEADLINE = issue_order(OPERATOR, SetDeadline(federation="mail", round=4, max_time_s=90.5), 17).payload
+DEADLINE = issue_order(OPERATOR, orders.SetDeadline(federation="mail", round=4, max_time_s=90.5), 17).payload
 NEW_KEY = FederatorKey(federation="mail", sequence=2, old_key=OTHER.public, new_key=DEVICE.public)
 STATEMENT = issue_federator_key(OPERATOR, NEW_KEY)
-QUARANTINE = QuarantineClient(federation="mail", client_id="device-7", reason="it flips signs")
-LIFT = LiftQuarantine(federation="mail", client_id="device-7")
+QUARANTINE = orders.QuarantineClient(federation="mail", client_id="device-7", reason="it flips signs")
+LIFT = orders.LiftQuarantine(federation="mail", client_id="device-7")
 
 
 def refusal(read, *arguments):
@@ -114,21 +106,21 @@ def test_a_roster_is_read_back():
 
 def test_an_order_is_read_back_with_its_number():
     """The number says what it follows; its digest is of the very bytes; a question has none."""
-    for order in (SetDeadline(federation="mail", round=4, max_time_s=90.5), QUARANTINE, LIFT):
+    for order in (orders.SetDeadline(federation="mail", round=4, max_time_s=90.5), QUARANTINE, LIFT):
         signed = issue_order(OPERATOR, order, 18)
         assert read_order(signed.payload, OPERATOR.public, "mail") == signed
         assert (signed.number, number_of(signed.payload), signed.digest) == (18, 18, digest_of(signed.payload))
     assert number_of(b"junk") is None
-    for number in (0, ORDER_LIMIT + 1):
+    for number in (0, orders.ORDER_LIMIT + 1):
         payload = encode(LIFT, Topics("mail").operator, number, OPERATOR)
         assert refusal(read_order, payload, OPERATOR.public, "mail") is ReceiptCode.MALFORMED
     question = issue_question(OPERATOR, "mail", b"c" * 16)
-    assert read_order(question, OPERATOR.public, "mail") == AskNewest(federation="mail", challenge=b"c" * 16)
+    assert read_order(question, OPERATOR.public, "mail") == orders.AskNewest(federation="mail", challenge=b"c" * 16)
 
 
 def test_an_answer_is_the_federators():
     """Signed with one of the keys that are believed, for its own topic, in its own federation."""
-    answer = OrderAnswer(federation="mail", number=1, digest=bytes(32), reply=OrderReply.OBEYED, newest=1)
+    answer = orders.OrderAnswer(federation="mail", number=1, digest=bytes(32), reply=orders.OrderReply.OBEYED, newest=1)
     signed = encode(answer, Topics("mail").operator_answers, 9, DEVICE)
     assert read_answer(signed, "mail", OTHER.public, DEVICE.public) == answer
     assert refusal(read_answer, signed, "mail", OTHER.public) is ReceiptCode.BAD_SIGNATURE
@@ -160,7 +152,7 @@ def test_a_statement_that_names_another_federation_is_refused():
     for read, message, topic in [
         (read_roster, Roster(federation="post", version=1, **NOBODY), "roster"),
         (read_federator_key, NEW_KEY.model_copy(update={"federation": "post"}), "federator-key"),
-        (read_order, SetDeadline(federation="post", round=1, max_time_s=1.0), "operator"),
+        (read_order, orders.SetDeadline(federation="post", round=1, max_time_s=1.0), "operator"),
         (read_order, LIFT.model_copy(update={"federation": "post"}), "operator"),
     ]:
         signed = encode(message, f"foltr/v1/mail/{topic}", 1, OPERATOR)
