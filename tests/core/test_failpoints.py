@@ -41,7 +41,7 @@ def test_a_process_is_killed_at_the_pass_it_was_told():
 
 
 def test_an_error_is_raised_every_time_or_at_the_pass_it_was_told():
-    """``error``: OSError, which storage takes for a passing failure; several failpoints count on their own."""
+    """``error``: OSError, for storage a passing failure; a slip in a failpoint must not pass for want of one."""
     failpoints = Failpoints("aggregated=error")
     for _ in range(3):
         with pytest.raises(OSError, match="failpoint aggregated"):
@@ -57,10 +57,6 @@ def test_an_error_is_raised_every_time_or_at_the_pass_it_was_told():
         failpoints.reach(Failpoint.AGGREGATED)
     with pytest.raises(OSError, match="failpoint receipt_sent"):
         failpoints.reach(Failpoint.RECEIPT_SENT)
-
-
-def test_an_action_that_is_none_is_refused():
-    """A test with a slip in its failpoint must not pass for want of one."""
     for action in ["", "stop", "kill@", "kill@0", "kill@-1", "kill@two", "kill@1@2", "Kill", "error @1"]:
         with pytest.raises(SettingsError, match=f"{VARIABLE}: 'aggregated=.*aggregated=kill"):
             Failpoints(f"aggregated={action}")

@@ -84,23 +84,6 @@ def test_what_a_shell_passes_for_a_command_is_read():
     os.close(reads)
 
 
-def test_a_pipe_without_an_end_meets_the_limit():
-    reads, writes = os.pipe()
-
-    def write() -> None:
-        with contextlib.suppress(BrokenPipeError):
-            while True:
-                os.write(writes, bytes(2**16))
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    with pytest.raises(OSError, match="larger than"):
-        user_files.read_file(f"/dev/fd/{reads}", user_files.FileKind.KEY)
-    os.close(reads)
-    thread.join()
-    os.close(writes)
-
-
 def test_links_are_followed_and_circles_are_an_error_with_their_name(tmp_path):
     """As secrets of Kubernetes need it: a link into a folder that is itself a link."""
     (tmp_path / "..2026").mkdir()
@@ -175,6 +158,7 @@ def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path, monk
 
 
 def test_a_line_without_an_end_is_refused_and_a_long_one_is_not(tmp_path):
+    """A pipe without an end meets the limit."""
     path = tmp_path / "lines"
     path.write_bytes(b"a" * (user_files.LONGEST_LINE - 1) + b"\nb\n")
     with user_files.lines_of(path) as lines:
@@ -183,18 +167,29 @@ def test_a_line_without_an_end_is_refused_and_a_long_one_is_not(tmp_path):
         file.truncate(100 * 2**30)
     with user_files.lines_of(path) as lines, pytest.raises(OSError, match="a line of more than"):
         next(lines)
+    reads, writes = os.pipe()
+
+    def write() -> None:
+        with contextlib.suppress(BrokenPipeError):
+            while True:
+                os.write(writes, bytes(2**16))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    with pytest.raises(OSError, match="larger than"):
+        user_files.read_file(f"/dev/fd/{reads}", user_files.FileKind.KEY)
+    os.close(reads)
+    thread.join()
+    os.close(writes)
 
 
 def test_an_open_file_is_closed_when_it_cannot_be_used(tmp_path):
+    """A name is refused by its characters and bytes; the longest that devices have is a file's name."""
     before = len(os.listdir("/dev/fd"))  # noqa: PTH208 (the links in it are what is counted)
     for _ in range(3):
         with pytest.raises(IsADirectoryError):
             user_files.open_file(tmp_path)
     assert len(os.listdir("/dev/fd")) == before  # noqa: PTH208
-
-
-def test_a_name_that_no_file_can_have_is_refused():
-    """By its characters and bytes; the longest that devices have is a file's name."""
     for name in ["", ".", "..", "/", "a/b", "a\nb", "a\0b", "a\x1b[2J", "x" * 300, "é" * 128]:
         with pytest.raises(SettingsError, match="name: "):
             user_files.file_name_of(name, ".json")

@@ -29,7 +29,7 @@ def test_a_budget_is_what_chance_makes_or_what_clients_are_apart():
 
 
 def test_what_is_within_every_budget_is_let_through_to_the_last_bit():
-    """1, and not nearly 1; of who is far beyond, a step back is, and a step on is not."""
+    """1, and not nearly 1; of who is far beyond, a step back is let through; the farthest is told in budgets."""
     rng = np.random.default_rng(1)
     bounds = budgets.deviation_budgets(peers_of(np.zeros((N, len(budgets.HORIZONS), K)), 5))
     assert budgets.granted_shares(
@@ -44,6 +44,18 @@ def test_what_is_within_every_budget_is_let_through_to_the_last_bit():
     step = np.zeros((2, K))
     step[:, 0] = (1.0, -1.0)
     assert budgets.granted_shares(sums, step, budgets.faded_steps(np.full(2, 50)), bounds).tolist() == [0.0, 1.0]
+    sums, steps = np.zeros((2, len(budgets.HORIZONS), K)), budgets.faded_steps(np.ones(2, int))
+    bounds = budgets.DeviationBudgets(np.zeros((len(budgets.HORIZONS), K)), np.full(len(budgets.HORIZONS), 2.0))
+    deviations = np.zeros((2, K))
+    deviations[:, 0] = 0.5 * np.sqrt(2.0 * steps.min(axis=1)) * (1.0, 10.0)
+    shares = budgets.granted_shares(sums, deviations, steps, bounds)
+    assert budgets.farthest_in_budgets(sums, deviations, shares, steps, bounds) == pytest.approx(1.0)
+    assert budgets.farthest_in_budgets(sums[:1], deviations[:1], shares[:1], steps[:1], bounds) == pytest.approx(0.5)
+    assert budgets.farthest_in_budgets(sums, deviations, np.ones(2), steps, bounds) == pytest.approx(5.0)
+    sums[1] = 100.0
+    assert budgets.farthest_in_budgets(sums, deviations, np.zeros(2), steps, bounds) == pytest.approx(1.0), (
+        "who comes nearer may be beyond"
+    )
 
 
 @settings(max_examples=60)
@@ -128,19 +140,3 @@ def test_honest_strangers_are_let_through():
     assert (again.sums.tolist(), again.steps.tolist()) == (shared.sums.tolist(), shared.steps.tolist())
     with pytest.raises(ValueError, match="shared sum"):
         budgets.SharedSum.from_bytes(shared.to_bytes()[1:], K)
-
-
-def test_the_farthest_is_told_in_budgets():
-    """One within its budget, one on the edge, and one beyond it that came no nearer; what is used decides."""
-    sums, steps = np.zeros((2, len(budgets.HORIZONS), K)), budgets.faded_steps(np.ones(2, int))
-    bounds = budgets.DeviationBudgets(np.zeros((len(budgets.HORIZONS), K)), np.full(len(budgets.HORIZONS), 2.0))
-    deviations = np.zeros((2, K))
-    deviations[:, 0] = 0.5 * np.sqrt(2.0 * steps.min(axis=1)) * (1.0, 10.0)
-    shares = budgets.granted_shares(sums, deviations, steps, bounds)
-    assert budgets.farthest_in_budgets(sums, deviations, shares, steps, bounds) == pytest.approx(1.0)
-    assert budgets.farthest_in_budgets(sums[:1], deviations[:1], shares[:1], steps[:1], bounds) == pytest.approx(0.5)
-    assert budgets.farthest_in_budgets(sums, deviations, np.ones(2), steps, bounds) == pytest.approx(5.0)
-    sums[1] = 100.0
-    assert budgets.farthest_in_budgets(sums, deviations, np.zeros(2), steps, bounds) == pytest.approx(1.0), (
-        "who comes nearer may be beyond"
-    )

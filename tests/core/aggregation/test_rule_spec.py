@@ -21,7 +21,7 @@ from foltr.core.errors import SettingsError
 
 
 def test_every_rule_with_every_step_before_it() -> None:
-    """Its text is read back as it was written; only adaptive stands alone."""
+    """Its text is read back as it was written; only adaptive stands alone; parameters come as text, too."""
     for rule, step in itertools.product(RULES, (None, *PRE_STEPS)):
         text = rule if step is None else f"{step}+{rule}"
         if step is not None and rule == "adaptive":
@@ -31,6 +31,13 @@ def test_every_rule_with_every_step_before_it() -> None:
         assert read_rule(text, byzantine=1).text == text
         assert isinstance(parameters_of_rule(text), dict)
     assert read_rule("mean") == MEAN
+    spec = read_rule("norm-bounding", parameters={"clip_factor": "1.5"})
+    assert spec.parameters == (("clip_factor", 1.5),)
+    assert spec.parameter("clip_norm") == 0.0
+    assert read_rule("krum", parameters={"beyond_bounds": "true"}).beyond_bounds
+    assert parameters_of_rule("bucketing+median").keys() == {"bucket_size", "beyond_bounds"}
+    with pytest.raises(KeyError):
+        spec.parameter("beta")
 
 
 def test_what_is_refused() -> None:
@@ -59,17 +66,6 @@ def test_what_is_refused() -> None:
         assert "\n" not in str(refusal.value), (arguments, complaint)
 
 
-def test_parameters_from_text() -> None:
-    """As they come from a command line; the others have their defaults."""
-    spec = read_rule("norm-bounding", parameters={"clip_factor": "1.5"})
-    assert spec.parameters == (("clip_factor", 1.5),)
-    assert spec.parameter("clip_norm") == 0.0
-    assert read_rule("krum", parameters={"beyond_bounds": "true"}).beyond_bounds
-    assert parameters_of_rule("bucketing+median").keys() == {"bucket_size", "beyond_bounds"}
-    with pytest.raises(KeyError):
-        spec.parameter("beta")
-
-
 def test_how_many_are_hostile_and_trimmed() -> None:
     """A share is rounded up, but not for what binary fractions add; beta is as byzantine unless it is set."""
     for byzantine, n, m in [
@@ -89,7 +85,7 @@ def test_how_many_are_hostile_and_trimmed() -> None:
 
 
 def test_least_clients_for_three_hostile_ones() -> None:
-    """What each paper asks for; with fewer there is a shortfall, which names the figures."""
+    """What each paper asks for; beyond it 4 of 10, as in the thesis, but not 4 of 6, nor trim everything."""
     for text, least in [
         ("mean", 1),
         ("norm-bounding", 1),
@@ -110,10 +106,6 @@ def test_least_clients_for_three_hostile_ones() -> None:
         if least > 1:
             missing = shortfall(spec, least - 1)
             assert re.search(f"needs at least.* {least - 1}", missing), (text, least)
-
-
-def test_beyond_bounds_ends_where_the_arithmetic_does() -> None:
-    """The thesis runs Krum with 4 of 10; nobody can run it with 4 of 6, or trim everything."""
     assert shortfall(read_rule("krum", byzantine=4), 10) is not None
     thesis = read_rule("krum", byzantine=0.4, parameters={"beyond_bounds": True})
     assert shortfall(thesis, 10) is None

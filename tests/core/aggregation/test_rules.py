@@ -164,7 +164,7 @@ def test_huge_updates_do_not_carry_it_away() -> None:
 
 
 def test_norm_bounding_bounds_each_client() -> None:
-    """A huge update counts as one of the median length, however huge."""
+    """A huge update counts as one of the median length; squares beyond float32 do not hide honest distances."""
     rows, weights = updates(11, 4)
     rows[3] *= 1e20
     result = norm_bounding(rows, np.ones(11))
@@ -175,6 +175,12 @@ def test_norm_bounding_bounds_each_client() -> None:
     assert result.clipped[3]
     half = norm_bounding(rows, weights, clip_factor=0.5)
     assert half.used["clip_norm"] == pytest.approx(clip_norm / 2)
+    rows = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    expected = definitions.krum_scores(definitions.numbers(rows), 2)
+    with_huge = np.concatenate([rows, np.full((1, 4), 1e30, np.float32)])
+    np.testing.assert_allclose(krum_scores(with_huge, 3)[:9], expected, rtol=1e-5)
+    tiny = krum_scores(rows * np.float32(1e-25), 2)
+    np.testing.assert_allclose(tiny * 1e50, expected, rtol=1e-4)
 
 
 def test_identical_updates_give_that_update_and_ties_go_to_the_first() -> None:
@@ -225,16 +231,6 @@ def test_five_thousand_clients() -> None:
         rows, _ = updates(n, 3, np.float32)
         result = rule(rows, n // 5)
         np.testing.assert_allclose(result, rule(rows.astype(np.float64), n // 5), atol=1e-5)
-
-
-def test_squares_beyond_float32_do_not_hide_honest_distances() -> None:
-    """A row of 1e30 and tiny honest ones: Krum's scores of the honest are right."""
-    rows = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
-    expected = definitions.krum_scores(definitions.numbers(rows), 2)
-    with_huge = np.concatenate([rows, np.full((1, 4), 1e30, np.float32)])
-    np.testing.assert_allclose(krum_scores(with_huge, 3)[:9], expected, rtol=1e-5)
-    tiny = krum_scores(rows * np.float32(1e-25), 2)
-    np.testing.assert_allclose(tiny * 1e50, expected, rtol=1e-4)
 
 
 def test_shares_add_up() -> None:

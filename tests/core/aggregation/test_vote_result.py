@@ -19,14 +19,6 @@ from foltr.core.aggregation.vote_result import (
 from foltr.core.learning.comparison import Opinion
 
 
-def test_every_voter_is_counted_by_its_updates():
-    votes = {"a": Opinion.WORSE, "b": Opinion.WORSE, "c": Opinion.NONE, "d": Opinion.BETTER}
-    found = result_of_votes(votes, {"a": 50, "b": 1, "c": 7, "d": 3})
-    assert found == VoteResult(n_voters=4, n_updates=61, n_worse=51, n_better=3)
-    assert found.in_words == "of 4 clients by their 61 updates, 51 found it worse and 3 better"
-    assert result_of_votes({}, {}) == VoteResult(0, 0, 0, 0)
-
-
 def test_what_it_takes():
     """More than half of the updates of all voters, of at least so many clients."""
     for result, verdict in [
@@ -39,6 +31,11 @@ def test_what_it_takes():
         (VoteResult(0, 0, 0, 0), Verdict.KEEP),
     ]:
         assert result.verdict is verdict, result
+    votes = {"a": Opinion.WORSE, "b": Opinion.WORSE, "c": Opinion.NONE, "d": Opinion.BETTER}
+    found = result_of_votes(votes, {"a": 50, "b": 1, "c": 7, "d": 3})
+    assert found == VoteResult(n_voters=4, n_updates=61, n_worse=51, n_better=3)
+    assert found.in_words == "of 4 clients by their 61 updates, 51 found it worse and 3 better"
+    assert result_of_votes({}, {}) == VoteResult(0, 0, 0, 0)
 
 
 @given(st.integers(0, 60), st.integers(1, 50), st.data())
@@ -53,22 +50,18 @@ def test_fewer_than_half_decide_nothing_alone(n_honest, n_each, data):
     assert result_of_votes(votes, n_updates).verdict is Verdict.KEEP
 
 
-def test_tallies_add_up_with_their_noise():
-    """Its standard deviations add up as squares do; voters are at least as many as a round had."""
+def test_older_rounds_count_as_far_as_noise_needs_them():
+    """Five without noise, as many as make the mean precise, at most fifty. Deviations add up as squares do."""
+    for deviation, n_counted in [(0.0, LEAST_TALLIES), (0.02 * 100 * math.sqrt(20) - 1e-9, 20), (100.0, VOTE_ROUNDS)]:
+        tallies = [RoundTally(100, 60.0, 0.0, deviation)] * 60
+        assert result_of_tallies(tallies).n_tallies == n_counted
+        assert result_of_tallies(tallies[:3]).n_tallies == 3
     found = result_of_tallies([RoundTally(30, 20.5, -1.0, 3.0), RoundTally(40, 10.0, 2.0, 4.0)])
     assert found == VoteResult(40, 70, 30.5, 1.0, deviation=5.0, n_tallies=2)
     assert found.in_words == (
         "of 70 updates in 2 rounds, 30 found it worse and 1 better, each with noise of standard deviation 5 in it"
     )
     assert result_of_tallies([]).verdict is Verdict.KEEP
-
-
-def test_older_rounds_count_as_far_as_noise_needs_them():
-    """Five without noise, as many as make the mean precise, and fifty where nothing does."""
-    for deviation, n_counted in [(0.0, LEAST_TALLIES), (0.02 * 100 * math.sqrt(20) - 1e-9, 20), (100.0, VOTE_ROUNDS)]:
-        tallies = [RoundTally(100, 60.0, 0.0, deviation)] * 60
-        assert result_of_tallies(tallies).n_tallies == n_counted
-        assert result_of_tallies(tallies[:3]).n_tallies == 3
 
 
 def test_a_majority_beyond_the_noise_decides():

@@ -123,7 +123,7 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_second_reading_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache gives equal arrays; another option or a changed file is parsed; callers get arrays of their own."""
+    """Equal arrays of one's own; another option or a changed file is parsed; a damaged cache only costs time."""
     path = write(tmp_path, GOOD)
     first = load_letor(path, cache_dir=tmp_path)
     with monkeypatch.context() as patch:
@@ -139,6 +139,16 @@ def test_the_second_reading_comes_from_the_cache(tmp_path: Path, monkeypatch: py
     load_letor(path, cache_dir=tmp_path)
     load_letor(path, cache_dir=tmp_path).features[:] = 9
     assert load_letor(path, cache_dir=tmp_path).features.max() == 1
+    path = write(tmp_path, GOOD, "again.txt")
+    before = set((tmp_path / "letor").iterdir())
+    load_letor(path, cache_dir=tmp_path)
+    (entry,) = set((tmp_path / "letor").iterdir()) - before
+    (entry / "features.npy").write_bytes(b"\x93NUMPY")
+    assert load_letor(path, cache_dir=tmp_path).n_queries == 3
+    assert np.load(entry / "features.npy").shape == (4, 4)
+    assert set((tmp_path / "letor").iterdir()) == before | {entry}
+    monkeypatch.setattr(letor, "_write_cached", lambda *_: (_ for _ in ()).throw(PermissionError))
+    assert load_letor(path, cache_dir=tmp_path / "train.txt").n_queries == 3
 
 
 def test_a_device_without_numba_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,19 +161,6 @@ def test_a_device_without_numba_reads_the_same(tmp_path: Path, monkeypatch: pyte
     assert first.features.tolist() == second.features.tolist()
     with pytest.raises(DataError, match="float32"):
         load_letor(write(tmp_path, "0 qid:1 1:1e300\n"), normalise=False, cache_dir=tmp_path)
-
-
-def test_a_damaged_or_unwritable_cache_only_costs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A truncated entry is replaced; a directory that cannot be made is done without."""
-    path = write(tmp_path, GOOD)
-    load_letor(path, cache_dir=tmp_path)
-    (entry,) = (tmp_path / "letor").iterdir()
-    (entry / "features.npy").write_bytes(b"\x93NUMPY")
-    assert load_letor(path, cache_dir=tmp_path).n_queries == 3
-    assert np.load(entry / "features.npy").shape == (4, 4)
-    assert [p.name for p in (tmp_path / "letor").iterdir()] == [entry.name]
-    monkeypatch.setattr(letor, "_write_cached", lambda *_: (_ for _ in ()).throw(PermissionError))
-    assert load_letor(path, cache_dir=tmp_path / "train.txt").n_queries == 3
 
 
 def test_a_split_has_one_width_and_perhaps_no_validation_set(tmp_path: Path) -> None:

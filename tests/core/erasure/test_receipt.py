@@ -33,8 +33,8 @@ ISSUED = (
 )
 
 
-def test_a_receipt_is_a_jws_of_the_standard_and_read_for_years():
-    """Header and JSON as RFC 7515 has them; text, key and fields as each version had them."""
+def test_a_receipt_is_a_jws_of_the_standard_and_read_for_years(monkeypatch):
+    """Header and JSON as RFC 7515 has them; text, key and fields as each version had them; moments in UTC."""
     header, payload, signature = TEXT.split(".")
     assert json.loads(base64.urlsafe_b64decode(header + "==")) == {"alg": "EdDSA", "typ": "foltr-erasure+jws"}
     assert json.loads(base64.urlsafe_b64decode(payload + "==")) == FIELDS
@@ -44,6 +44,14 @@ def test_a_receipt_is_a_jws_of_the_standard_and_read_for_years():
     assert sign_receipt(RECEIPT, KEY) == ISSUED
     receipt = RECEIPT.model_copy(update=NOTHING_TAUGHT)
     assert verify_receipt(sign_receipt(receipt, KEY), KEY.public) == receipt
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=-2)))
+    assert utc_text(at) == "2026-01-02T05:04:05.000000Z"
+    with pytest.raises(ValueError, match="time zone"):
+        utc_text(datetime(2026, 1, 2))  # noqa: DTZ001 (that is the test)
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    for attempt in (lambda: verify_receipt(TEXT, KEY.public), lambda: sign_receipt(RECEIPT, KEY)):
+        with pytest.raises(FoltrError, match=r"pip install .*\[federator\]'"):
+            attempt()
 
 
 COUNTS = st.integers(0, 2**31 - 1)
@@ -87,18 +95,6 @@ def test_any_receipt_survives_its_text(receipt, key):
     assert len(text) < MAX_RECEIPT_BYTES / 4
 
 
-def test_moments_are_utc_text(monkeypatch):
-    """And without the library the next step is said."""
-    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=-2)))
-    assert utc_text(at) == "2026-01-02T05:04:05.000000Z"
-    with pytest.raises(ValueError, match="time zone"):
-        utc_text(datetime(2026, 1, 2))  # noqa: DTZ001 (that is the test)
-    monkeypatch.setitem(sys.modules, "jwt", None)
-    for attempt in (lambda: verify_receipt(TEXT, KEY.public), lambda: sign_receipt(RECEIPT, KEY)):
-        with pytest.raises(FoltrError, match=r"pip install .*\[federator\]'"):
-            attempt()
-
-
 @settings(derandomize=True)
 @given(st.integers(0, len(TEXT) - 1), st.integers(1, 255))
 def test_no_byte_can_be_another(place, mask):
@@ -120,15 +116,12 @@ def test_no_letter_can_be_taken_out_or_put_in(data):
 
 
 def test_trailing_data_is_refused():
+    """Nor a last letter that differs in bits that do not count: the same bytes in another text are refused."""
     for more in ["=", "==", "\n", " ", "A", "AA", ".", ".AA", "\0", "é", "٣", "\ud800"]:
         for part in [0, 1, 2]:
             parts = TEXT.split(".")
             parts[part] += more
             refused(".".join(parts))
-
-
-def test_no_letter_has_bits_that_do_not_count():
-    """The last letter of a part may have such bits: a text that differs in them has the same bytes, and is refused."""
     letters = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
     n_same = 0
     for part in range(3):

@@ -39,6 +39,12 @@ def test_dcg_and_ndcg_by_hand() -> None:
     assert ndcg_at_k(np.array([0, 0])) == 0.0
     with pytest.raises(DataError, match="grade"):
         ndcg_at_k(np.array([-1, 1]))
+    data = dataset([[0, 1, 2], [0, 0]])
+    expected = [3 + 1 / log2(3), 0.0]
+    assert ideal_dcg_by_query(data.relevance, data.offsets, 10).tolist() == pytest.approx(expected)
+    assert ideal_dcg_by_query(data.relevance, data.offsets, 1).tolist() == [3.0, 0.0]
+    assert reciprocal_rank(np.array([False, False, True, True])) == 1 / 3
+    assert reciprocal_rank(np.zeros(10, bool)) == 0.0
 
 
 def test_mean_ndcg_leaves_out_queries_without_a_relevant_document() -> None:
@@ -76,16 +82,6 @@ def test_mean_ndcg_is_the_mean_of_ndcg(rng: np.random.Generator) -> None:
         result = mean_ndcg_at_k(weights, data, k)
         assert result.mean == pytest.approx(np.mean(expected)), k
         assert result.n_evaluated == len(expected), k
-
-
-def test_ideal_dcg_by_query() -> None:
-    """What nDCG divides by, for each query; 0 where nothing is relevant, as is the reciprocal rank."""
-    data = dataset([[0, 1, 2], [0, 0]])
-    expected = [3 + 1 / log2(3), 0.0]
-    assert ideal_dcg_by_query(data.relevance, data.offsets, 10).tolist() == pytest.approx(expected)
-    assert ideal_dcg_by_query(data.relevance, data.offsets, 1).tolist() == [3.0, 0.0]
-    assert reciprocal_rank(np.array([False, False, True, True])) == 1 / 3
-    assert reciprocal_rank(np.zeros(10, bool)) == 0.0
 
 
 def test_it_agrees_with_scikit_learn(rng):

@@ -70,8 +70,14 @@ def test_queries_without_a_relevant_document_do_not_count(rng: np.random.Generat
         assert np.isfinite(found["map"]).sum() == expected.n_evaluated
 
 
-def test_a_metric_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plain function of the ranked grades, the best order's and k; a value that is not finite is an error."""
+def test_wrong_names_and_scores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one's own: a function of the ranked grades, the best order's and k, of finite values."""
+    for wrong in ("ndgc@10", "ndcg@0", "ndcg@", "maxrr@5", "", "NDCG@10", "ndcg@10 "):
+        with pytest.raises(SettingsError, match="known are ndcg, mrr, err, map, maxrr"):
+            read_metric(wrong)
+    for scores in (np.zeros(3), np.array([np.inf, 0.0])):
+        with pytest.raises(DataError, match="2 finite scores"):
+            ranked_rows(scores, dataset([0, 1]))
 
     def precision(ranked: np.ndarray, ideal: np.ndarray, k: int) -> float:
         assert sorted(ranked, reverse=True) == ideal.tolist()
@@ -82,13 +88,3 @@ def test_a_metric_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert value("precision@4", 0, 3, 1, 4, 1) == 3 / 4
     with pytest.raises(DataError, match="broken: nan for query 0"):
         value("broken", 0, 1)
-
-
-def test_wrong_names_and_scores_are_refused() -> None:
-    """The message lists the known names; scores must be one finite number for each document."""
-    for wrong in ("ndgc@10", "ndcg@0", "ndcg@", "maxrr@5", "", "NDCG@10", "ndcg@10 "):
-        with pytest.raises(SettingsError, match="known are ndcg, mrr, err, map, maxrr"):
-            read_metric(wrong)
-    for scores in (np.zeros(3), np.array([np.inf, 0.0])):
-        with pytest.raises(DataError, match="2 finite scores"):
-            ranked_rows(scores, dataset([0, 1]))

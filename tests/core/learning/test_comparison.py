@@ -45,17 +45,13 @@ def test_what_it_takes_to_have_an_opinion(side):
 
 
 def test_what_is_old_fades():
-    """A model that was better and is worse now is found worse, however long it was better."""
+    """A model that is worse now is found worse, however long it was better; by chance as a normal deviate is beyond."""
     rng = np.random.default_rng(1)
     known = after(0.3 + 0.3 * rng.normal(size=2000))
     assert known.opinion is Opinion.BETTER
     for difference in -0.3 + 0.3 * rng.normal(size=600):
         known = known.with_list(0.5 + difference / 2, 0.5 - difference / 2, 1.0)
     assert known.opinion is Opinion.WORSE
-
-
-def test_models_that_users_like_equally_are_seldom_found_different():
-    """By chance about as often as a normal deviate is beyond the bound."""
     rng = np.random.default_rng(2)
     found = [after(rng.choice([-1.0, 0.0, 1.0], 60), rng.random(60)).opinion for _ in range(400)]
     by_chance = math.erfc(VOTES_BEYOND / math.sqrt(2))

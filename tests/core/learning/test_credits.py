@@ -10,16 +10,12 @@ from foltr.core.learning.gate import SHARED_OPENS_AT
 
 
 def test_a_bet_by_hand() -> None:
-    """A fourth of each stake's gain; nothing without credits."""
+    """A fourth of each stake's gain. Each client counts by the number of its lists, the most favourable not at all."""
     assert (Credits().score, Credits().growth) == (0.0, 1.0)
     some = Credits(3.0, 4.0)
     assert some.score == 3.0 / 2.0
     assert some.growth == pytest.approx(sum(math.exp(s * 3.0 - s * s * 4.0 / 2) for s in STAKES) / 4)
     assert math.isfinite(Credits(1e9, 1.0).growth)
-
-
-def test_the_most_favourable_client_of_up_to_ten_is_left_out() -> None:
-    """Each client counts by the number of its lists; one client or none says nothing."""
     totals, squares = np.array([3.0, 1.0, 2.0, -1.0]), np.full(4, 4.0)
     assert pooled(totals, squares) == (1.0 + 2.0 - 1.0, 16.0)
     assert pooled(-totals, squares) == (-3.0 - 2.0 - 1.0, 16.0)

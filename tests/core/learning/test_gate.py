@@ -214,17 +214,13 @@ def test_clicks_that_come_later_make_the_gate_that_they_would_have_made_at_once(
 
 
 def test_a_click_on_a_list_from_before_the_gate_closed_changes_no_mean_that_began_again() -> None:
-    """It is counted, for readers."""
+    """It is counted, for readers. An interleaved list gives one credit, by the first clicks that tell orders apart."""
     closed = after(with_list(opened(), Source.MODEL, NONE), 20, Source.MODEL, NONE)
     assert not closed.is_open
     n_since = closed.count(Source.MODEL).lists - 1
     clicked = with_more_clicks(closed, Source.MODEL, (NONE, FIRST), n_since)
     assert clicked.of_model == closed.of_model
     assert clicked.count(Source.MODEL).clicked == 1
-
-
-def test_an_interleaved_list_gives_one_credit_however_its_clicks_come() -> None:
-    """By the first clicks that tell the two orders apart."""
     to_credit = np.array([1, 0, -1], np.int8)
     gate = with_list(Gate(), Source.INTERLEAVED, NONE, to_credit)
     assert gate.credits == FadingMean()

@@ -36,21 +36,17 @@ def interaction(rng: np.random.Generator, docs: int = 15, d: int = 6, k: int = 5
     return weights, features, rng.permutation(docs)[:k], rng.random(k) < 0.5, position_propensities(1.0, k)
 
 
-def test_position_propensities_by_hand() -> None:
-    """(1 / rank)^exponent; attention never rises with the rank."""
+def test_one_click_by_hand() -> None:
+    """From zero weights: eta / p times the sum of x_d - x_d'. Attention is (1 / rank)^exponent."""
+    features = np.array([[1, 0], [0, 1], [1, 1]], np.float32)
+    after = ips_step(np.zeros(2), features, np.array([2, 0]), np.array([False, True]), np.array([1.0, 0.25]), 0.1)
+    assert after == pytest.approx(0.1 * 4 * np.array([(1 - 0) + (1 - 1), (0 - 1) + (0 - 1)]))
     assert position_propensities(1.0, 4).tolist() == [1.0, 1 / 2, 1 / 3, 1 / 4]
     assert position_propensities(0.5, 4)[3] == pytest.approx(0.5)
     assert position_propensities(0.0, 3).tolist() == [1.0, 1.0, 1.0]
     for exponent in [-0.5, np.nan, np.inf]:
         with pytest.raises(SettingsError, match="at least 0"):
             position_propensities(exponent, 3)
-
-
-def test_one_click_by_hand() -> None:
-    """From zero weights every hinge is active: the step is eta / p times the sum of x_d - x_d'."""
-    features = np.array([[1, 0], [0, 1], [1, 1]], np.float32)
-    after = ips_step(np.zeros(2), features, np.array([2, 0]), np.array([False, True]), np.array([1.0, 0.25]), 0.1)
-    assert after == pytest.approx(0.1 * 4 * np.array([(1 - 0) + (1 - 1), (0 - 1) + (0 - 1)]))
 
 
 def test_step_is_the_published_algorithm(rng: np.random.Generator) -> None:

@@ -5,8 +5,6 @@ from support import paper_formulas
 from foltr.core.errors import DataError
 from foltr.core.learning import neural
 from foltr.core.learning.neural import (
-    add_bias,
-    halve_hidden_layer,
     hidden_inputs,
     init_neural,
     n_neural_weights,
@@ -78,18 +76,3 @@ def test_products_in_parts_are_the_whole_product(rng: np.random.Generator, monke
         hidden_inputs(halved, features, inputs)
         expected = features.astype(np.float64) @ halved[: n_features * hidden].reshape(n_features, hidden)
         np.testing.assert_allclose(inputs, expected + halved[n_features * hidden :], rtol=1e-4, atol=1e-4)
-
-
-def test_loops_are_what_whole_arrays_are(rng: np.random.Generator) -> None:
-    """Halving a layer and adding its bias: the same bits with numba and without."""
-    weights, inputs = rng.normal(size=30), rng.random((9, 5), dtype=np.float32)
-    halved, also = np.empty(25, np.float32), np.empty(25, np.float32)
-    added = inputs.copy()
-    halve_hidden_layer(weights, halved)
-    add_bias(added, halved[20:])
-    with plain_functions():
-        halve_hidden_layer(weights, also)
-        add_bias(inputs, also[20:])
-    np.testing.assert_array_equal(halved, also)
-    np.testing.assert_array_equal(added, inputs)
-    np.testing.assert_array_equal(halved, weights[:25].astype(np.float32) / 2)

@@ -1,17 +1,11 @@
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support import paper_formulas
 from support.sampled_lists import even_reversals, reversals_of
 
-from foltr.core.aggregation.mean import RunningMean
-from foltr.core.data.letor import load_split
 from foltr.core.errors import DataError
-from foltr.core.evaluation.click_models import click_model, simulate_clicks
-from foltr.core.evaluation.metrics import mean_ndcg_at_k
-from foltr.core.learning.linear import sample_plackett_luce, score
 from foltr.core.learning.pdgd import clicked_reversals, linear_step, pdgd_gradient, pdgd_step, score_gradient
 from foltr.core.learning.plackett_luce import plackett_luce_denominators, reversal_log_odds, reversal_weight
 
@@ -135,28 +129,3 @@ def test_wrong_interactions_are_refused() -> None:
     features, ranking, clicks = np.zeros((4, 2), np.float32), np.arange(2), np.array([True, False])
     with pytest.raises(DataError, match="features"):
         linear_step(np.zeros(3), features, ranking, clicks, np.zeros(4), np.ones(1), 0.1, 0.0, np.zeros(3))
-
-
-def test_federated_pdgd_learns_from_real_clicks(real_data, parsed_cache: Path, rng: np.random.Generator) -> None:
-    """Ten clients, five interactions a round, 100 rounds on MQ2008: well above a random order, near ridge."""
-    split = load_split(real_data("MQ2008") / "Fold1", cache_dir=parsed_cache)
-    model = click_model("navigational", 3)
-    weights = np.zeros(split.train.n_features, np.float32)
-    for _ in range(100):
-        local = []
-        for _ in range(10):
-            mine = weights
-            for i in rng.integers(split.train.n_queries, size=5).tolist():
-                features, relevance = split.train.query(i)
-                scores = score(mine, features)
-                ranking = sample_plackett_luce(scores, 10, rng)
-                clicks = simulate_clicks(model, relevance[ranking], rng)
-                mine = pdgd_step(mine, features, ranking, clicks, 0.1)
-            local.append((mine, 5.0))
-        mean = RunningMean(weights.shape[0])
-        for update, n_interactions in local:
-            mean.add(update, n_interactions)
-        weights = mean.mean().astype(np.float32)
-    result = mean_ndcg_at_k(weights, split.test)
-    assert (result.n_evaluated, result.n_queries) == (105, 156)
-    assert result.mean > 0.64

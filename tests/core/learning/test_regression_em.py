@@ -130,25 +130,6 @@ def test_simulated_attention_is_approached() -> None:
         assert errors.max() < 0.16, exponent
 
 
-def test_relevance_is_found_up_to_the_first_positions_attention() -> None:
-    """Examined in 60 % of the cases: propensities are relative to it, relevance 0.6 times: clicks tell the product."""
-    rng = np.random.default_rng(8)
-    truth, kinds = 0.6 * position_propensities(1.0, 5), np.array([0.9, 0.7, 0.5, 0.3, 0.1])
-    counts, f = prior_counts(position_propensities(0.5, 5), 5.0), np.zeros(6)
-    features = np.eye(5, dtype=np.float32)
-    propensities, relevance = [], []
-    for i in range(12_000):
-        ranking = rng.permutation(5)
-        clicks = (rng.random(5) < truth) & (rng.random(5) < kinds[ranking])
-        counts, f = em_step(counts, f, features, ranking, clicks, 0.3)
-        if i >= 6000:
-            # Averaged: a short memory leaves each single estimate noisy.
-            propensities.append(propensities_of(counts))
-            relevance.append(relevance_probability(f, features))
-    np.testing.assert_allclose(np.mean(propensities, axis=0), truth / 0.6, atol=0.04)
-    np.testing.assert_allclose(np.mean(relevance, axis=0), 0.6 * kinds, atol=0.03)
-
-
 def test_wrong_interactions_are_refused() -> None:
     """Nothing is learned from an interaction that does not fit together."""
     for wrong, complaint in [

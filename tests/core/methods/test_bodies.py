@@ -54,9 +54,6 @@ def test_a_body_that_fits_passes():
         (masked(2 * LAST, 3 * LAST), MASKED),
     ]:
         check_body(body, spec)
-
-
-def test_a_body_that_does_not_fit_gets_its_code():
     for body, spec, code in [
         (dense([0.0] * 5), DENSE, "wrong_shape"),
         (dense([np.nan, 0.0, 0.0, 0.0]), DENSE, "not_finite"),

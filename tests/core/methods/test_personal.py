@@ -111,7 +111,7 @@ def test_noise_stays_out_of_the_ranker(training):
 
 
 def test_the_same_model_again_settles_nothing(training, rng):
-    """An update whose model has not come yet waits, and what is learned on the old model adds to it."""
+    """An update whose model has not come yet waits; state survives storage, bytes of another model are left behind."""
     model = model_of(0.1, 0.2)
     first = device_of(training, model)
     see(first, training, rng)
@@ -122,10 +122,6 @@ def test_the_same_model_again_settles_nothing(training, rng):
     learned = (first.weights - model) + (second.weights - model)
     np.testing.assert_allclose(state.pending, learned)
     assert state.noise == 0.0
-
-
-def test_state_survives_storage(training, rng):
-    """Bytes and back, bit for bit; bytes of another model or damaged ones are left behind."""
     state, _ = state_after(training, rng.normal(size=(3, DIM)), rng.normal(size=(3, DIM)))
     data = state.to_bytes()
     again = PersonalState.from_bytes(data, DIM)

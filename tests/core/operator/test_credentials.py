@@ -87,7 +87,7 @@ def test_credentials_with_a_policy_that_is_none_are_refused(path, signed):
 
 
 def test_another_role_or_a_folder_is_refused(path, tmp_path):
-    """A device's file starts no federator; one that others can read is refused with how to close it."""
+    """A device's file starts no federator; open to others it is refused; without a private key nothing signs."""
     with pytest.raises(SettingsError, match="role device"):
         read_credentials(path, "federator")
     with pytest.raises(SettingsError, match="directory"):
@@ -95,6 +95,12 @@ def test_another_role_or_a_folder_is_refused(path, tmp_path):
     path.chmod(0o640)
     with pytest.raises(SettingsError, match=f"chmod 600 {path}"):
         read_credentials(path, "device")
+    path.chmod(0o600)
+    rewritten(path, signing_key=None)
+    with pytest.raises(SettingsError, match=r"no private key, which the device device-7 made itself and keeps"):
+        read_credentials(path, "device")
+    with pytest.raises(SettingsError, match="signing_key: it is missing"):
+        _ = CREDENTIALS.model_copy(update={"signing_key": None}).key
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"{}", b"[]", b"{"])
@@ -141,15 +147,6 @@ def test_a_public_key_is_read_from_the_text_or_a_file_of_it(tmp_path):
     for text in ("", "device-7", "ab" * 31, "zz" * 32, "é" * 64, "x" * 5000, "a\0b", "."):
         with pytest.raises(SettingsError, match=r"public_key: .*64 hexadecimal digits"):
             public_key_from(text)
-
-
-def test_credentials_without_a_private_key_are_of_use_to_their_device_alone(path):
-    """No process here can sign with them, and is told why before it begins."""
-    rewritten(path, signing_key=None)
-    with pytest.raises(SettingsError, match=r"no private key, which the device device-7 made itself and keeps"):
-        read_credentials(path, "device")
-    with pytest.raises(SettingsError, match="signing_key: it is missing"):
-        _ = CREDENTIALS.model_copy(update={"signing_key": None}).key
 
 
 def test_secrets_are_in_no_text_form_and_no_validation_error():

@@ -101,6 +101,7 @@ def answer(folder, device, **options):
 
 
 def test_a_device_gets_its_credentials_and_its_key_stays_where_it_is(folder):
+    """And its key stays where it is; a lost answer costs another one, and neither a serial nor a password."""
     (device,) = devices(folder, "till")
     code, credentials = answer(folder, device)
     assert code is EnrolmentCode.ENROLLED
@@ -109,6 +110,15 @@ def test_a_device_gets_its_credentials_and_its_key_stays_where_it_is(folder):
     key = credentials.enrolment_public_key
     enrolment = read_enrolment(credentials.enrolment_bytes, key, "mail", "till")
     assert (enrolment.public_key, enrolment.serial) == (device.key.public, 2)
+    (device,) = devices(folder, "other")
+    door = Door()
+    first = served(folder, device, door=door)
+    again = served(folder, device, door=door, now=NOW + 2 * HOUR)
+    assert again.answers == first.answers
+    assert again.head is None
+    assert door.admitted == ["other"]
+    with open_authority(folder) as authority:
+        assert authority.register.next_serial == 4
 
 
 @pytest.mark.parametrize("privacy", list(Privacy))
@@ -123,19 +133,6 @@ def test_a_device_that_enrols_itself_is_pinned_as_the_folder_says(tmp_path, priv
     assert credentials.privacy is None
     with open_authority(folder) as authority:
         assert authority.reissue_credentials("till", BROKER).enrolment == credentials.enrolment
-
-
-def test_the_same_request_gets_the_same_answer_to_the_byte(folder):
-    """A lost answer costs another one, and neither a serial nor a password."""
-    (device,) = devices(folder, "till")
-    door = Door()
-    first = served(folder, device, door=door)
-    again = served(folder, device, door=door, now=NOW + 2 * HOUR)
-    assert again.answers == first.answers
-    assert again.head is None
-    assert door.admitted == ["till"]
-    with open_authority(folder) as authority:
-        assert authority.register.next_serial == 3
 
 
 @pytest.mark.parametrize("step", ["token_claimed", "token_enrolled", "token_used"])
@@ -181,14 +178,8 @@ def test_a_token_for_a_name_that_is_enrolled_replaces_the_device(folder):
 
 def test_a_batch_is_one_visit_to_the_broker(folder):
     """Twenty devices that start together cost one change of its files."""
-    asking = devices(folder, *(f"till-{i}" for i in range(20)))
-    visits = []
-
-    def door(names):
-        visits.append(list(names))
-        return dict.fromkeys(names, BROKER)
-
-    done = served(folder, *asking, door=door)
+    asking, visits = devices(folder, *(f"till-{i}" for i in range(20))), []
+    done = served(folder, *asking, door=lambda names: visits.append(names) or dict.fromkeys(names, BROKER))
     assert len(visits) == 1
     assert set(done.codes.values()) == {EnrolmentCode.ENROLLED}
 

@@ -68,7 +68,7 @@ def test_a_byte_that_changed_is_noticed_and_it_starts_over(payload, data):
 
 
 def test_a_chunk_of_another_length_is_refused():
-    """A byte short, a byte long or a full one at the end, one too many, and one far beyond."""
+    """A byte short, long or a full one at the end, one too many; what is not complete or of another is no payload."""
     wrongs = [(0, CHUNK_BYTES - 1), (1, 6), (1, CHUNK_BYTES), (2, 1), (999, 1)]
     manifest, chunks = parts(bytes(CHUNK_BYTES + 5))
     assembly = Assembly(manifest)
@@ -78,10 +78,6 @@ def test_a_chunk_of_another_length_is_refused():
         with pytest.raises(MessageError, match="malformed"):
             assembly.add(wrong)
         assert assembly.missing() == [1], (index, n_bytes)
-
-
-def test_what_is_not_complete_or_of_another_message_is_no_payload():
-    """And loses nothing by being asked."""
     manifest, chunks = parts(bytes(CHUNK_BYTES + 1))
     assembly = Assembly(manifest)
     assembly.add(chunks[1])

@@ -126,12 +126,15 @@ def captured(kind):
 
 
 def test_the_largest_logging_policy_fits_the_announcement_of_a_round():
-    """64 KiB of weights beside the rest are far below what one message may have."""
+    """64 KiB of weights are far below what one message may have; a step that names the most erasures is read."""
     training = FedIpsTraining(logging_policy=bytes(65_536))
     announced = captured(RoundAnnouncement).model_copy(update={"training": training})
     wire = encode(announced, "t" * 200, 2**63 - 1, KEY)
     assert len(wire) < MAX_MESSAGE_BYTES / 2
     assert decode(wire, RoundAnnouncement) == announced
+    entries = [NamedErasure(audit_seq=number + 1, audit_hash=bytes(32)) for number in range(MOST_NAMED)]
+    step = captured(UnlearningRound).model_copy(update={"erasures": entries})
+    assert decode(encode(step, "t", 1, KEY), UnlearningRound) == step
 
 
 @pytest.mark.parametrize(("dim", "most_bytes"), [(60_000, MAX_MESSAGE_BYTES), (MAX_DIM, MAX_CHUNKED_BYTES)])
@@ -149,21 +152,14 @@ def test_the_largest_rankers_fit_a_message_or_the_chunks(dim, most_bytes):
         assert open_envelope(wire, most_bytes).read(type(message)) == message
 
 
-def test_a_step_of_a_job_for_many_erasures_is_read():
-    entries = [NamedErasure(audit_seq=number + 1, audit_hash=bytes(32)) for number in range(MOST_NAMED)]
-    step = captured(UnlearningRound).model_copy(update={"erasures": entries})
-    assert decode(encode(step, "t", 1, KEY), UnlearningRound) == step
-
-
 def test_what_is_packed_as_we_pack_it_reads_as_what_is_read_with_care():
+    """Other clients may pack differently, and a refusal says how a message breaks the protocol."""
     for message, _ in MESSAGES:
         wire, longest_list = WIRE[name_of(message)], type(message).longest_list
         for data, longest in ((wire, 0), (open_envelope(wire).body, longest_list)):
             assert _unpack_as_we_pack(data, longest) == _unpack_carefully(data, "message", longest), message
-
-
-def test_everything_else_is_left_to_the_careful_one():
-    """Other clients may pack differently, and a refusal says how a message breaks the protocol."""
+    for message, _ in MESSAGES:
+        assert msgpack.packb(message.packed()) == msgpack.packb(message.model_dump()), message
     for data in [
         b"\x82\xa1a\x01\xa1a\x02",  # a key twice
         b"\x81\xa1a\xcd\x00\x01",  # a number in more bytes than it needs
@@ -176,9 +172,3 @@ def test_everything_else_is_left_to_the_careful_one():
         b"",
     ]:
         assert _unpack_as_we_pack(data, 0) is None, data
-
-
-def test_a_message_is_packed_as_pydantic_tells_it():
-    """What is packed without asking pydantic is the same, in the same order, and leaves the same out."""
-    for message, _ in MESSAGES:
-        assert msgpack.packb(message.packed()) == msgpack.packb(message.model_dump()), message

@@ -5,7 +5,7 @@ from support.secure_policies import HELPERS, policy
 
 from foltr.core.protocol.epochs import ends_soon, epoch_of, has_ended
 
-ISSUED_AT, EPOCH_S = 1000.0, 100
+EPOCH_S = 100
 
 
 def of_epochs(n_epochs, **changed):

@@ -23,9 +23,6 @@ def test_one_word_says_an_exploration():
         assert explorations.exploration_text(exploration) == again, (text, exploration, again)
         assert explorations.read_exploration(again) == exploration, (text, exploration, again)
     assert PdgdTraining().exploration == explorations.SAFE == explorations.SwapsExploration(probability=0.004)
-
-
-def test_what_is_none_is_refused():
     for text, complaint in [
         ("", "known are none, share, swaps, interleaving, sampling, e.g. swaps:0.004"),
         ("none:1", "none has 0 numbers: none"),

@@ -62,30 +62,8 @@ def test_no_code_decides_what_counts():
     assert {code for code in ReceiptCode if code.reaction is None} == others
 
 
-def test_a_name_is_one_level_of_a_topic():
-    """Nothing that means something to MQTT, a file system or a terminal can be in a name."""
-    for name in ["", "-a", ".a", "a/b", "a+", "#", "a b", "a\n", "a\x00", "ä", "a" * 65, "_a", "a\tb", "$SYS"]:
-        with pytest.raises(ValidationError):
-            Leave(federation="mail", client_id=name)
-        with pytest.raises(ValidationError):
-            Leave(federation=name, client_id="device-7")
-    for name in ["a", "7", "A.b_c-9", "a" * 64]:
-        assert Leave(federation=name, client_id=name).client_id == name, name
-
-
-def test_a_norm_proof_is_of_whole_words_and_no_longer_than_the_longest():
-    """One that is longer than that of the largest vector is of nothing."""
-    # Of two million numbers: four squares, 96 masks, L first values and 2P - 1 of G, with P = 1,024; and of two votes.
-    assert MAX_PROOF_BYTES == 8 * (4 + 96 + 1956 + 2 * 1024 - 1 + 15)
-    masked = {"dim": 2, "values": bytes(16), "ticket": b"ticket"}
-    for n_bytes, words in [(7, "whole words"), (15, "whole words"), (MAX_PROOF_BYTES + 8, "at most")]:
-        assert MaskedVector(**masked, proof=bytes(MAX_PROOF_BYTES)).proof, (n_bytes, words)
-        with pytest.raises(ValidationError, match=words):
-            MaskedVector(**masked, proof=bytes(n_bytes))
-
-
 def test_a_model_has_the_weights_of_its_ranker_and_what_only_training_uses():
-    """Two hidden units on three features have 2 (3 + 2) weights, of which 2 (3 + 1) are the hidden layer's."""
+    """Two hidden units on three features have 2 (3 + 2) weights, 2 (3 + 1) of them hidden; proofs are whole words."""
     ranker = NeuralRankerSpec(n_features=3, hidden=2)
     assert (ranker.n_weights, ranker.n_base_weights) == (2 * (3 + 2), 2 * (3 + 1))
     model = {"federation": "mail", "version": 1, "ranker": ranker, "n_auxiliary": 4}
@@ -94,6 +72,13 @@ def test_a_model_has_the_weights_of_its_ranker_and_what_only_training_uses():
         ModelAnnouncement(**model, weights=bytes(4 * 10))
     with pytest.raises(ValidationError, match=f"at most {MAX_DIM}"):
         NeuralRankerSpec(n_features=MAX_DIM // 2, hidden=2)
+    # Of two million numbers: four squares, 96 masks, L first values and 2P - 1 of G, with P = 1,024; and of two votes.
+    assert MAX_PROOF_BYTES == 8 * (4 + 96 + 1956 + 2 * 1024 - 1 + 15)
+    masked = {"dim": 2, "values": bytes(16), "ticket": b"ticket"}
+    for n_bytes, words in [(7, "whole words"), (15, "whole words"), (MAX_PROOF_BYTES + 8, "at most")]:
+        assert MaskedVector(**masked, proof=bytes(MAX_PROOF_BYTES)).proof, (n_bytes, words)
+        with pytest.raises(ValidationError, match=words):
+            MaskedVector(**masked, proof=bytes(n_bytes))
 
 
 NAN, INF = float("nan"), float("inf")
@@ -152,7 +137,7 @@ def test_messages_and_bodies_refuse_what_is_out_of_bounds():
 
 
 def test_messages_are_frozen_and_know_all_their_fields():
-    """Nobody changes a message after it was checked, and a misspelt field is an error."""
+    """A misspelt field is an error; nothing that means something to MQTT, a file system or a terminal is in a name."""
     status = Status(federation="mail", client_id="device-7", online=True)
     with pytest.raises(ValidationError):
         status.online = False
@@ -160,6 +145,13 @@ def test_messages_are_frozen_and_know_all_their_fields():
         Status(federation="mail", client_id="device-7", online=True, onlin=False)
     with pytest.raises(ValidationError):
         Status(federation="mail", client_id="device-7", online=1)
+    for name in ["", "-a", ".a", "a/b", "a+", "#", "a b", "a\n", "a\x00", "ä", "a" * 65, "_a", "a\tb", "$SYS"]:
+        with pytest.raises(ValidationError):
+            Leave(federation="mail", client_id=name)
+        with pytest.raises(ValidationError):
+            Leave(federation=name, client_id="device-7")
+    for name in ["a", "7", "A.b_c-9", "a" * 64]:
+        assert Leave(federation=name, client_id=name).client_id == name, name
 
 
 @settings(derandomize=True)

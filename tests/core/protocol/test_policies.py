@@ -67,7 +67,7 @@ def refusal(**changed) -> str:
 
 
 def test_a_policy_with_too_little_noise_is_none():
-    """One unit less of variance or scale is refused; more participations or a smaller epsilon need more."""
+    """One unit less is refused. C^2 / (2 sigma^2) for one participation, or C / s: k of them, and no more."""
     assert least_noise(Policy(**FIELDS)) == 622_754
     assert "needs 622754" in refusal(noise=GaussianNoise(variance=622_753))
     assert "needs 640" in refusal(noise=GammaNoise(scale=639))
@@ -80,10 +80,6 @@ def test_a_policy_with_too_little_noise_is_none():
     assert "needs 622756" in refusal(norm_proof=PROOF, noise=GaussianNoise(variance=622_755))
     assert "needs 641" in refusal(norm_proof=PROOF, noise=GammaNoise(scale=640))
     assert Policy(**{**FIELDS, "norm_proof": PROOF, "noise": GammaNoise(scale=641)})
-
-
-def test_a_policy_allows_what_it_was_made_for():
-    """C^2 / (2 sigma^2) for one participation, or C / s: k of them, and no more."""
     allowed = allowance_of(Policy(**FIELDS))
     assert (allowed.participations, allowed.epsilon, allowed.delta) == (20, 8.0, 1e-6)
     assert allowed.charge == Charge(256**2 / (2 * 622_754), None)
@@ -153,7 +149,7 @@ def test_votes_and_evaluations_that_cannot_be_protected_are_refused():
 
 
 def test_norm_proofs_that_cannot_be_kept_are_refused():
-    """Each error says what cannot be kept, and if another option helps, what to choose."""
+    """Each error says what to choose; one helper, helpers that are one, cohorts nobody opens, sums that wrap around."""
     for changed, words in [
         ({"noise": GammaNoise(scale=641, n_shares=90)}, "choose --noise-by helpers, or --norm-proof none"),
         ({"norm_proof": PROOF.model_copy(update={"helper_seals": [bytes(80)] * 3})}, "3 sealed verify keys for 2"),
@@ -162,10 +158,6 @@ def test_norm_proofs_that_cannot_be_kept_are_refused():
         ({"dim": 474_526, "bound": 2756, "noise": GaussianNoise(variance=10**12)}, "too long for the masks"),
     ]:
         assert words in refusal(**{**PROVEN, **changed}), (changed, words)
-
-
-def test_what_cannot_be_kept_is_no_policy():
-    """One helper, helpers that are one, cohorts nobody opens, and sums that wrap around are refused in words."""
     assert "helpers" in refusal(helpers=HELPERS[:1])
     assert "same name or key" in refusal(helpers=[HELPERS[0], HELPERS[0]])
     same = HELPERS[1].model_copy(update={"sealing_key": HELPERS[0].sealing_key})
@@ -200,16 +192,12 @@ def test_a_policy_is_read_from_its_operator_only():
 
 
 def test_every_client_has_one_turn_in_a_period():
-    """Of rounds that follow one another each period has exactly one that is a client's."""
+    """One of the rounds of a period is a client's; who is with whom changes with the round and with the policy."""
     for client_id in ("device-1", "device-2", "device-3"):
         turns = [number for number in range(1, 41) if is_turn_of(bytes(32), 4, number, client_id)]
         assert len(turns) == 10
         assert {later - sooner for sooner, later in pairwise(turns)} == {4}
     assert all(is_turn_of(bytes(32), 1, number, "device-1") for number in range(1, 10))
-
-
-def test_cohorts_are_drawn_anew_each_round():
-    """Clients spread over all cohorts, and who is with whom changes from round to round and with the policy."""
     clients = [f"device-{i}" for i in range(2000)]
     sizes = Counter(cohort_of(bytes(32), 20, 1, client_id) for client_id in clients)
     assert set(sizes) == set(range(20))

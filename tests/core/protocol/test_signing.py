@@ -77,7 +77,7 @@ def test_nothing_that_is_no_signature_passes_or_raises(public_key, data, signatu
 
 
 def test_keys_survive_their_text_and_show_the_public_half_alone():
-    """A key written to a file is the same key when it is read; no log line or traceback has it."""
+    """No log line or traceback has a key; the error about a text names the setting: it may be a secret with a slip."""
     one, other = SigningKey.generate(), SigningKey.generate()
     assert one.public != other.public
     again = SigningKey.from_text(one.to_text() + "\n")
@@ -87,10 +87,6 @@ def test_keys_survive_their_text_and_show_the_public_half_alone():
     for text in (repr(key), str(key), f"{key}", repr([key])):
         assert key.to_text() not in text
         assert key_to_text(key.public) in text
-
-
-def test_a_text_that_is_no_key_is_not_repeated():
-    """The error names the setting; the text may be a secret with a slip in it."""
     for text in ["", "secret", *(base64.b64encode(bytes(n)).decode() for n in (31, 33)), "ä" * 44]:
         for read in (SigningKey.from_text, lambda text: key_from_text("signing_key", text)):
             with pytest.raises(SettingsError, match=r"^signing_key: ") as caught:
@@ -158,7 +154,7 @@ def test_a_federators_sequence_numbers_rise_with_every_message_and_every_claim()
 
 
 def test_a_session_begins_above_the_one_before(set_clock):
-    """By the clock; by the stored number if the clock is behind; by the federator's number if both are lost."""
+    """By the clock, else the stored number, else the federator's; its will is above it and below the next session."""
     set_clock(7_000_000)
     assert SessionSequence().begin_session() == 7
     sequence = SessionSequence(newest=500)
@@ -180,10 +176,6 @@ def test_a_session_begins_above_the_one_before(set_clock):
     sequence.begin_above(seen)
     sequence.begin_session()
     assert sequence.next() > seen
-
-
-def test_the_last_will_is_above_its_session_and_below_the_next(set_clock):
-    """The will is signed first and published last; the device's next session must not be older than it."""
     set_clock(7_000_000)
     sequence = SessionSequence()
     sequence.begin_session()

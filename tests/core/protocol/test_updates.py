@@ -38,15 +38,11 @@ def test_an_update_refuses_what_no_column_could_hold():
 
 
 def test_a_vote_is_one_of_three():
-    """It says worse, neither or better, and has no room for anything else."""
+    """Worse, neither or better. Beside a masked body there is none: the federator would see it."""
     assert [Vote(anchor_version=3, value=each).value for each in (-1, 0, 1)] == [-1, 0, 1]
     for value in [-2, 2, 0.5, 1.0, True, "1", None]:
         with pytest.raises(ValidationError):
             Vote(anchor_version=3, value=value)
-
-
-def test_a_masked_update_has_neither_vote_nor_evaluation():
-    """The federator would see it, of a client whose update it does not see."""
     masked = {**UPDATE, "body": MaskedVector(dim=1, values=bytes(8), ticket=b"a ticket")}
     assert ModelUpdate(**masked).vote is None
     with pytest.raises(ValidationError, match="beside a masked body"):

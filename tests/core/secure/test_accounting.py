@@ -125,7 +125,7 @@ def test_the_weight_of_votes_and_evaluations_unless_told_otherwise():
 
 
 def test_proofs_that_leave_too_little_are_refused():
-    """For noise of either kind, with what to choose instead; also where hardly anything of delta is left."""
+    """With what to choose instead; also where hardly anything of delta is left; nor is there a promise of nothing."""
     for changed, words in [
         ({"delta": 3.6e-11}, "no more than 20 participations' proofs cost, 3.6e-11; choose a larger delta"),
         ({"epsilon": 0.05}, "of which proofs may take a hundredth; choose a larger epsilon"),
@@ -139,31 +139,6 @@ def test_proofs_that_leave_too_little_are_refused():
     assert least_scale(256, delta=1e-6, **promise) > 0
     with pytest.raises(SettingsError, match=r"1 participations' proofs cost epsilon 0\.0031 of 0\.00305 with what"):
         least_scale(256, delta=NORM_PROOF_DELTA * (1 + 2**-50), **promise)
-
-
-def test_no_order_gives_a_smaller_epsilon():
-    """The least of the formula, beside a million orders; it grows with rho and falls with delta."""
-    for rho in [1e-6, 0.01, 1.0, 30.0]:
-        for delta in [1e-12, 1e-6, 0.01]:
-            alpha = 1 + np.logspace(-7, 9, 1_000_000)
-            bounds = rho * alpha + np.log(1 / (alpha * delta)) / (alpha - 1) + np.log1p(-1 / alpha)
-            assert epsilon_of(rho, delta) <= max(0.0, bounds.min()) + 1e-9, (rho, delta)
-            assert epsilon_of(rho, delta) == pytest.approx(max(0.0, bounds.min()), abs=1e-6), (rho, delta)
-    assert epsilon_of(0.1, 1e-6) < epsilon_of(0.2, 1e-6) < epsilon_of(0.2, 1e-9)
-
-
-def test_the_gaussian_mechanism_keeps_within_its_epsilon(rng):
-    """What N(0, sigma^2) gives to a shift of C at epsilon (Balle & Wang, ICML 2018) is below delta."""
-    rho = rho_for(8.0, 1e-6)
-    ratio = math.sqrt(2 * rho)  # C / sigma, if all participations were one
-    above = math.erfc((8.0 / ratio - ratio / 2) / math.sqrt(2)) / 2
-    below = math.erfc((8.0 / ratio + ratio / 2) / math.sqrt(2)) / 2
-    assert 1e-8 < above - math.exp(8.0) * below < 1e-6
-    assert draw_laplace(100_000, 50, rng.bytes).std() == pytest.approx(laplace_deviation(50), rel=0.02)
-    assert laplace_deviation(10**6) == pytest.approx(math.sqrt(2) * 10**6)
-
-
-def test_a_promise_of_nothing_is_refused():
     for wrong in [
         lambda: epsilon_of(0.0, 1e-6),
         lambda: epsilon_of(math.nan, 1e-6),
@@ -177,6 +152,24 @@ def test_a_promise_of_nothing_is_refused():
     ]:
         with pytest.raises(SettingsError, match="must be"):
             wrong()
+
+
+def test_no_order_gives_a_smaller_epsilon(rng):
+    """The least of a million orders; what N(0, sigma^2) really gives (Balle & Wang, ICML 2018) is below it."""
+    for rho in [1e-6, 0.01, 1.0, 30.0]:
+        for delta in [1e-12, 1e-6, 0.01]:
+            alpha = 1 + np.logspace(-7, 9, 1_000_000)
+            bounds = rho * alpha + np.log(1 / (alpha * delta)) / (alpha - 1) + np.log1p(-1 / alpha)
+            assert epsilon_of(rho, delta) <= max(0.0, bounds.min()) + 1e-9, (rho, delta)
+            assert epsilon_of(rho, delta) == pytest.approx(max(0.0, bounds.min()), abs=1e-6), (rho, delta)
+    assert epsilon_of(0.1, 1e-6) < epsilon_of(0.2, 1e-6) < epsilon_of(0.2, 1e-9)
+    rho = rho_for(8.0, 1e-6)
+    ratio = math.sqrt(2 * rho)  # C / sigma, if all participations were one
+    above = math.erfc((8.0 / ratio - ratio / 2) / math.sqrt(2)) / 2
+    below = math.erfc((8.0 / ratio + ratio / 2) / math.sqrt(2)) / 2
+    assert 1e-8 < above - math.exp(8.0) * below < 1e-6
+    assert draw_laplace(100_000, 50, rng.bytes).std() == pytest.approx(laplace_deviation(50), rel=0.02)
+    assert laplace_deviation(10**6) == pytest.approx(math.sqrt(2) * 10**6)
 
 
 def test_the_dp_accounting_library_says_the_same():

@@ -35,11 +35,13 @@ def test_binary_digits_are_those_of_the_fraction(denominator, data):
 
 
 def test_a_uniform_number_is_compared_until_a_digit_differs():
-    """A third is 0.5555... in digits of 64 bits: equal ones are followed by another."""
+    """A third is 0.5555... in digits of 64 bits. 2^64 leaves the remainder 1 by 3: the largest word is drawn again."""
     third = 0x5555555555555555
     assert coins.is_below(1, 3, prepared(third, third, third - 1))
     assert not coins.is_below(1, 3, prepared(third, third + 1))
     assert not coins.is_below(0, 3, prepared(0, 0, 1))
+    assert coins.uniform_below(3, 2, prepared(2**64 - 1, 2**64 - 2, 5)).tolist() == [2, 2]
+    assert coins.uniform_below(4, 1, prepared(2**64 - 1)).tolist() == [3]
 
 
 def test_an_open_comparison_is_decided_by_the_fraction_itself():
@@ -56,12 +58,6 @@ def test_an_open_comparison_is_decided_by_the_fraction_itself():
     # Tails at the second coin: an even number of flips, so tails.
     assert heads.tolist() == [False]
     assert coins.flip_exponential(digits, fraction_of, prepared(int(digits[0]), 2**64 - 1)).tolist() == [True]
-
-
-def test_words_beyond_the_last_multiple_are_drawn_again():
-    """2^64 leaves the remainder 1 by 3: the largest word would make zero more likely."""
-    assert coins.uniform_below(3, 2, prepared(2**64 - 1, 2**64 - 2, 5)).tolist() == [2, 2]
-    assert coins.uniform_below(4, 1, prepared(2**64 - 1)).tolist() == [3]
 
 
 def test_numbers_below_a_bound_are_equally_likely(rng):

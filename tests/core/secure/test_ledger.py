@@ -95,7 +95,7 @@ def test_as_many_participations_as_a_policy_was_made_for_pass_and_no_more():
 
 
 def test_the_charge_of_a_norm_proof():
-    """Its rho is part of all, its delta is taken off before an epsilon is found, and pure noise stays told apart."""
+    """Its rho is part of all, its delta is taken off before an epsilon is found: where it is spent no epsilon holds."""
     proof, rho = norm_proof_charge(256), float(norm_proof_rho(256))
     assert proof == Charge(rho, 0.0, rho, NORM_PROOF_DELTA)
     gaussian_one = gaussian_charge(256, 622_756) + proof
@@ -105,10 +105,6 @@ def test_the_charge_of_a_norm_proof():
     assert gamma_one.epsilon_at(DELTA) == 256 / 641 + epsilon_of(rho, DELTA - NORM_PROOF_DELTA)
     assert gamma_one.times(3) == gamma_one + gamma_one + gamma_one
     assert proof.epsilon_at(DELTA) == epsilon_of(rho, DELTA - NORM_PROOF_DELTA)
-
-
-def test_a_delta_that_proofs_have_spent_allows_nothing():
-    """A later policy with a smaller delta than that of the proofs before it: no epsilon holds, so nobody takes part."""
     spent = spent_under(proven_gaussian(20, 8.0), 10)
     assert spent.charge.epsilon_at(10 * NORM_PROOF_DELTA) == float("inf")
     later = replace(gaussian(200, 8.0), delta=1e-11)

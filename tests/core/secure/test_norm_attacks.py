@@ -226,7 +226,7 @@ def test_devices_and_verifiers_compute_what_plain_integers_do():
 
 
 def test_honest_devices_at_the_bound_are_accepted():
-    """None is rejected, each with a challenge of its own; FOLTR_TEST_HONEST_PROOFS says of how many."""
+    """None is rejected, FOLTR_TEST_HONEST_PROOFS says of how many; nor by the largest mask and a row of its signs."""
     for dim in [1, 2, 3, 4, 46, 136, 300]:
         shape, rng = proof_shape(dim, BOUND), np.random.default_rng(dim)
         for i in range(int(os.environ.get("FOLTR_TEST_HONEST_PROOFS") or 100)):
@@ -234,10 +234,6 @@ def test_honest_devices_at_the_bound_are_accepted():
             values = np.concatenate([from_signed(encoded), prove_norm(encoded, shape, rng.bytes)])
             challenge = challenge_for(VERIFY_KEY, i.to_bytes(32, "big"), shape)
             assert is_norm_proof_valid(answer_share(values, challenge, shape), shape), dim
-
-
-def test_the_longest_projection_of_an_honest_device_is_within_the_limit():
-    """The largest mask there is, and a row that has the sign of each number: no draw can reject an honest device."""
     shape = proof_shape(136, BOUND)
     all_ones = Challenge(5, np.full((-(-shape.n_inputs // 8), 2, ROWS), 255, np.uint8))
     encoded = [abs(number) for number in long_vector(136, BOUND**2)]
@@ -280,16 +276,12 @@ def test_values_at_the_point_say_nothing_of_the_vector(monkeypatch):
 
 
 def test_the_masked_projections_differ_by_what_is_charged():
-    """z of two vectors is the same noise around places that are rarely more than sqrt(510 B) apart, of 4 B at most."""
+    """Two vectors are rarely more than sqrt(510 B) apart, of 4 B at most; the noise is sigma_y's, with room for any."""
     shape = proof_shape(136, BOUND)
     difference = 2 * np.array([*long_vector(136, BOUND**2), 0, 0, 0, 0])
     moved = [int(((rows_of(challenge, shape) @ difference) ** 2).sum()) for challenge in challenges(shape, 600)]
     assert max(moved) < 510 * BOUND**2
     assert np.mean(moved) == pytest.approx(ROWS / 2 * 4 * BOUND**2, rel=0.03)
-
-
-def test_the_noise_of_projections_is_the_one_that_is_charged():
-    """Its deviation is sigma_y, its mean zero, and its largest size leaves room for any projection."""
     shape = proof_shape(4, BOUND)
     encoded, n = np.array([BOUND, 0, 0, 0]), 300
     challenge = challenges(shape, 1)[0]

@@ -19,7 +19,7 @@ class Purpose:
 
 
 def test_the_helper_it_is_sealed_to_opens_it_and_for_nothing_else():
-    """A seal that is moved to another ticket, or shown to another helper, stays closed."""
+    """A seal moved to another ticket or helper stays closed; that of a verify key is for one policy's verifier."""
     key = SealingKey.generate()
     sealed = seal_seed(SEED, key.public, Purpose().info)
     assert len(sealed) == SEAL_BYTES
@@ -27,6 +27,8 @@ def test_the_helper_it_is_sealed_to_opens_it_and_for_nothing_else():
     assert SealingKey(key.private).open(sealed, Purpose().info) == SEED
     for other in (Purpose(ticket=bytes(31) + b"\x01"), Purpose(helper="south")):
         assert key.open(sealed, other.info) is None, other
+    purposes = [("mail", 1, "north"), ("mail", 2, "north"), ("mail", 1, "@federator"), ("search", 1, "north")]
+    assert len({verify_key_info(*each) for each in purposes} | {Purpose().info}) == 5
 
 
 def test_what_is_sealed_is_a_seed_for_one_helper():
@@ -45,9 +47,3 @@ def test_what_is_sealed_is_a_seed_for_one_helper():
     key = SealingKey.generate()
     assert key.private.hex() not in repr(key)
     assert key.public.hex() in repr(key)
-
-
-def test_what_the_seal_of_a_verify_key_is_for_is_of_one_verifier_of_one_policy():
-    """Another federation, version or name is another purpose, and none is that of a seed."""
-    purposes = [("mail", 1, "north"), ("mail", 2, "north"), ("mail", 1, "@federator"), ("search", 1, "north")]
-    assert len({verify_key_info(*each) for each in purposes} | {Purpose().info}) == 5
