@@ -56,32 +56,22 @@ def test_a_receipt_is_a_jws_of_the_standard_and_read_for_years(monkeypatch):
 
 COUNTS = st.integers(0, 2**31 - 1)
 MOMENTS = st.datetimes(timezones=st.just(UTC)).map(utc_text)
+DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
+COUNTED = ("n_rounds", "n_updates", "n_events", "rounds_replayed", "model_before", "model_after", "models_withdrawn")
+NAMES = st.text(string.ascii_lowercase, min_size=1, max_size=64)
 RECEIPTS = st.builds(
     ErasureReceipt,
     federation=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True),
     pseudonym=st.binary(min_size=16, max_size=16).map(bytes.hex),
-    requested_at=MOMENTS,
-    erased_at=MOMENTS,
-    completed_at=MOMENTS,
     requested_by=st.sampled_from(["device", "operator"]),
-    n_rounds=COUNTS,
-    n_updates=COUNTS,
-    n_events=COUNTS,
-    erased_digest=st.binary(min_size=32, max_size=32).map(bytes.hex),
     key_destroyed=st.booleans(),
     strategy=st.sampled_from(["fed_eraser", "rollback", "relearn"]),
-    rounds_replayed=COUNTS,
-    model_before=COUNTS,
-    model_after=COUNTS,
-    models_withdrawn=COUNTS,
     coverage=st.none() | st.floats(0, 1),
-    figures=st.dictionaries(
-        st.text(string.ascii_lowercase, min_size=1, max_size=64),
-        st.floats(allow_nan=False, allow_infinity=False),
-        max_size=64,
-    ),
+    figures=st.dictionaries(NAMES, st.floats(allow_nan=False, allow_infinity=False), max_size=64),
     audit_seq=st.integers(1, 2**63 - 1),
-    audit_hash=st.binary(min_size=32, max_size=32).map(bytes.hex),
+    **dict.fromkeys(COUNTED, COUNTS),
+    **dict.fromkeys(("requested_at", "erased_at", "completed_at"), MOMENTS),
+    **dict.fromkeys(("erased_digest", "audit_hash"), DIGESTS),
 )
 
 

@@ -150,9 +150,8 @@ def test_a_gate_that_was_closed_is_opened_by_own_clicks_only() -> None:
 
 def test_more_lists_are_interleaved_if_all_clients_credits_speak_for_the_model() -> None:
     """And less than all while lists of the base are missing."""
-    assert [told(of_all).share_interleaved for of_all in (Credits(), WORSE, BETTER)] == [
-        *(SHARE_WARY, SHARE_WARY, SHARE_PROMISING)
-    ]
+    shares = [told(of_all).share_interleaved for of_all in (Credits(), WORSE, BETTER)]
+    assert shares == [SHARE_WARY, SHARE_WARY, SHARE_PROMISING]
     with_base = after(Gate(), 80, Source.BASE, FIRST)
     shares = [told(Credits(total, 4.0), with_base).share_interleaved for total in (-1.1, 0.0, 1.1)]
     assert shares == [SHARE_WARY, SHARE_PROMISING, SHARE_LIKELY]

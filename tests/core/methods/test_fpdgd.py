@@ -57,23 +57,6 @@ def test_each_interaction_is_one_step(rng, interactions, ranker):
     assert (device.weights != model).any()
 
 
-@pytest.mark.parametrize("ranker", RANKERS, ids=["linear", "neural"])
-def test_a_list_is_learned_as_it_was_drawn(rng, interactions, ranker):
-    """Its reversals weigh the pairs; those of the weights that learn it are what PDGD takes for a list they drew."""
-    model, item = model_of(ranker, rng), interactions[0]
-    own = reversals_of(scores_of(ranker, model.astype(np.float64), item.features), item.ranking)
-    seen = (model.astype(np.float64), item.features, item.ranking, item.clicks, 0.1)
-    step = pdgd_step if ranker is LINEAR else neural_pdgd_step
-    learned = []
-    for reversals in (own, item.reversals):
-        _, device = device_of("fpdgd", ranker, model)
-        device.learn(replace(item, reversals=reversals), rng)
-        learned.append(device.weights)
-    np.testing.assert_array_equal(learned[0], step(*seen))
-    np.testing.assert_array_equal(learned[1], step(*seen, reversals=item.reversals))
-    assert (learned[0] != learned[1]).any()
-
-
 def test_a_list_that_cannot_be_learned_from_changes_nothing(rng, interactions):
     """Nobody knows how it was drawn, or a weight would move by more than a million; only the list at fault goes."""
     _, device = device_of("fpdgd", LINEAR, model_of(LINEAR, rng))

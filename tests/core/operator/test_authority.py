@@ -128,7 +128,7 @@ def test_an_enrolled_device_can_prove_it(folder):
 
 
 def test_a_client_is_not_enrolled_twice_by_mistake(folder):
-    """Nor one of several; nor one revoked, nor under no name. With ``replace`` a new key voids the old one."""
+    """Nor one of several, and then none of them; nor one that was revoked, nor under a name that is none."""
     with created(folder) as operator:
         for name in ("", "a/b", "@operator"):
             with pytest.raises(SettingsError, match=r"^client: "):
@@ -141,14 +141,19 @@ def test_a_client_is_not_enrolled_twice_by_mistake(folder):
         operator.revoke("device-7")
         with pytest.raises(SettingsError, match=r"device-7 was revoked.*--replace"):
             operator.enrol("device-7", BROKER)
-        operator.enrol("device-7", BROKER, replace=True)
-        assert revoked(operator.roster(), operator.operator) == [Revocation(client_id="device-7", void_below=2)]
+
+
+def test_a_new_key_voids_the_old_one(folder):
+    """With ``replace`` the serial is higher, the key another, and the old serial in the roster; also once revoked."""
     with created(folder) as operator:
-        old = operator.enrol("device-9", BROKER)
-        new = operator.enrol("device-9", BROKER, replace=True)
-        assert Revocation(client_id="device-9", void_below=4) in revoked(operator.roster(), operator.operator)
-        assert operator.register.enrolled["device-9"].serial == 4
-    assert old.key.public != new.key.public
+        old = operator.enrol("device-7", BROKER)
+        new = operator.enrol("device-7", BROKER, replace=True)
+        assert revoked(operator.roster(), operator.operator) == [Revocation(client_id="device-7", void_below=2)]
+        assert old.key.public != new.key.public
+        operator.revoke("device-7")
+        operator.enrol("device-7", BROKER, replace=True)
+        assert revoked(operator.roster(), operator.operator) == [Revocation(client_id="device-7", void_below=3)]
+        assert operator.register.enrolled["device-7"].serial == 3
 
 
 def test_revoking_voids_every_serial_so_far_and_raises_the_version(folder):

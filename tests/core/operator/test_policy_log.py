@@ -20,15 +20,10 @@ TOPIC = Topics("mail").policy
 
 def policy(version, federation="mail", keys=None):
     """A policy whose helpers have keys of its own, or those of the policy ``keys``."""
-    keys = version if keys is None else keys
+    sealing = {i: bytes([i, version if keys is None else keys]) * 16 for i in (1, 2)}
     helpers = tuple(
-        HelperKeys(
-            name=f"h{i}",
-            signing_key=bytes([i]) * 32,
-            sealing_key=bytes([i, keys]) * 16,
-            epoch_keys=[bytes([i, keys]) * 16],
-        )
-        for i in (1, 2)
+        HelperKeys(name=f"h{i}", signing_key=bytes([i]) * 32, sealing_key=key, epoch_keys=[key])
+        for i, key in sealing.items()
     )
     return policy_of(PolicyTerms(helpers, norm_proof="none"), federation, version, 1000.0)
 

@@ -61,16 +61,3 @@ def test_a_schema_of_another_federation_or_operator_is_refused():
     for other_key, federation in ((key.public, "shop"), (SigningKey.generate().public, "mail")):
         with pytest.raises(MessageError, match="bad_signature"):
             read_schema(signed, other_key, federation)
-
-
-def test_a_damaged_file_is_named(folder):
-    with open_authority(folder) as operator:
-        operator.issue_schema(schema(1))
-        operator.issue_schema(schema(2))
-    first, second = sorted((folder / "schemas").iterdir())
-    first.write_bytes(second.read_bytes())
-    second.write_bytes(b"broken")
-    with open_authority(folder) as operator:
-        for version, words in ((1, "it is version 2"), (2, "damaged")):
-            with pytest.raises(SettingsError, match=words):
-                operator.schemas.get(version)

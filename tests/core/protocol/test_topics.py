@@ -17,27 +17,18 @@ SAID = ("join", "leave", "status", "updates", "chunks", "forget", "unlearning")
 
 def test_the_topics_are_spelled_as_documented():
     """Other software and an ACL rely on it; a federator hears all clients but no inbox."""
-    assert TOPICS.model == "foltr/v1/mail/model"
-    assert TOPICS.model_chunk(12) == "foltr/v1/mail/model/chunks/12"
-    assert TOPICS.model_chunks == "foltr/v1/mail/model/chunks/+"
-    assert TOPICS.anchor == "foltr/v1/mail/anchor"
-    assert TOPICS.anchor_chunk(12) == "foltr/v1/mail/anchor/chunks/12"
-    assert TOPICS.anchor_chunks == "foltr/v1/mail/anchor/chunks/+"
-    assert TOPICS.evaluation == "foltr/v1/mail/evaluation"
-    assert TOPICS.round == "foltr/v1/mail/round"
-    assert TOPICS.roster == "foltr/v1/mail/roster"
-    assert TOPICS.roster_chunk(12) == "foltr/v1/mail/roster/chunks/12"
-    assert TOPICS.roster_chunks == "foltr/v1/mail/roster/chunks/+"
-    assert TOPICS.federator_key == "foltr/v1/mail/federator-key"
-    assert TOPICS.audit_head == "foltr/v1/mail/audit-head"
-    assert TOPICS.federator_status == "foltr/v1/mail/federator-status"
+    retained = [TOPICS.model, TOPICS.anchor, TOPICS.evaluation, TOPICS.round, TOPICS.roster, TOPICS.federator_key]
+    retained += [TOPICS.audit_head, TOPICS.federator_status, TOPICS.policy, TOPICS.schema]
+    names = "model anchor evaluation round roster federator-key audit-head federator-status policy schema"
+    assert retained == [f"foltr/v1/mail/{name}" for name in names.split()]
+    chunks = [TOPICS.model_chunk(12), TOPICS.anchor_chunk(12), TOPICS.roster_chunk(12)]
+    assert chunks == [f"foltr/v1/mail/{name}/chunks/12" for name in ("model", "anchor", "roster")]
+    all_chunks = [TOPICS.model_chunks, TOPICS.anchor_chunks, TOPICS.roster_chunks]
+    assert all_chunks == [f"foltr/v1/mail/{name}/chunks/+" for name in ("model", "anchor", "roster")]
     assert TOPICS.operator == "foltr/v1/mail/operator"
     assert TOPICS.operator_answers == "foltr/v1/mail/operator/answers"
-    assert TOPICS.policy == "foltr/v1/mail/policy"
-    assert TOPICS.schema == "foltr/v1/mail/schema"
-    assert TOPICS.helper_requests("north") == "foltr/v1/mail/helpers/north/requests"
-    assert TOPICS.helper_answers("north") == "foltr/v1/mail/helpers/north/answers"
-    assert TOPICS.helper_status("north") == "foltr/v1/mail/helpers/north/status"
+    of_helper = [TOPICS.helper_requests("north"), TOPICS.helper_answers("north"), TOPICS.helper_status("north")]
+    assert of_helper == [f"foltr/v1/mail/helpers/north/{name}" for name in ("requests", "answers", "status")]
     assert TOPICS.is_helper_status(TOPICS.helper_status("north"))
     assert not TOPICS.is_helper_status(TOPICS.helper_answers("north"))
     assert not TOPICS.is_helper_status(TOPICS.client("north", ClientTopic.STATUS))
