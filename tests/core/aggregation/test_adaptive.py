@@ -92,18 +92,6 @@ def test_a_client_that_stays_suspicious_is_proposed_for_quarantine() -> None:
     assert all("pulls against the others" in finding.detail for finding in proposals)
 
 
-def test_an_update_of_unusual_length_is_shortened_in_the_first_round() -> None:
-    """It need not be seen six times before it can do no more harm than another's."""
-    rng = np.random.default_rng(1)
-    rows = rng.normal(size=(N, DIM))
-    rows[0] *= 1000.0
-    one = aggregate_round(ADAPTIVE, NAMES, rows, np.ones(N))
-    fates = {fate.client_id: fate for fate in one.report.fates}
-    assert fates[NAMES[0]].fate is Fate.CLIPPED
-    assert "times as long as usual" in fates[NAMES[0]].reason
-    assert np.linalg.norm(one.vector) < 2 * np.linalg.norm(rows[1:].mean(axis=0))
-
-
 def half_and_half(spec: RuleSpec = ADAPTIVE) -> Federation:
     """Five of ten turn against the others after forty rounds."""
     federation = Federation(spec=spec).play(40)

@@ -40,7 +40,8 @@ def test_a_claim_of_many_interactions_buys_no_federation() -> None:
     assert federation.played[-1].vector @ honest > 0.0
 
     long = Federation(n_attackers=2, attack=lambda rows, _: 20.0 * rows).play(1, weights=[1e6, 1e6] + [5.0] * 8)
-    assert clipped(long.played[-1]) == long.attackers
+    assert clipped(long.played[-1]) == long.attackers, "in the first round already"
+    assert "times as long as usual" in long.played[-1].report.fates[0].reason
     federation = Federation(n=10).play(20)
     rows = federation.updates()
     rows[0] *= 4.0

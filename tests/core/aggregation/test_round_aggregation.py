@@ -185,7 +185,6 @@ def test_what_is_no_round(rng: np.random.Generator) -> None:
     """And of one that is, the inputs are left alone."""
     for rows, weights, complaint in [
         (np.zeros((2, 3)), np.ones(3), "3 clients|2 clients, updates of shape"),
-        (np.zeros(3), np.ones(3), "updates of shape"),
         (np.zeros((3, 0)), np.ones(3), "updates of shape"),
         (np.zeros((2, 3), np.int64), np.ones(2), "updates are int64, expected float32 or float64"),
         (np.zeros((2, 3)), np.array([1.0, -1.0]), "a weight is negative or not finite"),

@@ -18,7 +18,6 @@ class Left:
     """What is left of a federation whose rounds a part of the clients come to; a loop as that of the federator."""
 
     federation: Federation
-    room: bool = True
     # Rounds of suspects only since the last model; of each round, how far its model went the honest way, NaN of none.
     n_alone: int = 0
     made: list[float] = field(default_factory=list)
@@ -34,7 +33,7 @@ class Left:
             try:
                 one = aggregate_round(ADAPTIVE, names, rows, np.ones(len(here)), memory)
             except OnlySuspectsError:
-                self.n_alone += self.room
+                self.n_alone += 1
                 self.made.append(np.nan)
                 continue
             federation.memory, self.n_alone = one.memory, 0
@@ -70,15 +69,6 @@ def test_what_they_send_is_in_a_model_only_once_nobody_else_has_come_for_so_long
         left.play(ATTACKERS, LONG - 1).play([*ATTACKERS, *others])
     made = np.array(left.made)
     assert np.flatnonzero(~np.isnan(made)).tolist() == list(range(LONG - 1, 4 * LONG, LONG))
-    assert dropped(left.federation.played[-1]) == left.federation.attackers
-
-
-def test_who_fills_rounds_before_others_come_gains_nothing() -> None:
-    left = attacked()
-    left.room = False
-    assert np.isnan(left.play(ATTACKERS, 3 * LONG).made).all()
-    left.room = True
-    left.play(ALL)
     assert dropped(left.federation.played[-1]) == left.federation.attackers
 
 

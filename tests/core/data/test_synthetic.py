@@ -25,14 +25,6 @@ def test_equal_seeds_give_equal_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (whole.relevance == pieces.relevance).all()
 
 
-def test_a_linear_ranker_can_learn_it(rng: np.random.Generator) -> None:
-    """Least squares on one part ranks the other far better than no ranker."""
-    train, test = split_queries(synthetic_dataset(rng, 100, 50, 20), 60)
-    design = train.features - train.features.mean(axis=0)
-    weights = np.linalg.lstsq(design, train.relevance - train.relevance.mean(), rcond=None)[0]
-    assert mean_ndcg_at_k(weights, test).mean > mean_ndcg_at_k(np.zeros(20), test).mean + 0.3
-
-
 def test_splitting_keeps_every_query(rng: np.random.Generator) -> None:
     """Settings that make no set are refused."""
     data = synthetic_dataset(rng, 7, 4, 2)
@@ -79,6 +71,7 @@ def test_a_nonlinear_set_has_more_than_a_linear_ranker_finds(rng: np.random.Gene
             train, test = split_queries(wide, 200)
             weights = np.linalg.lstsq(train.features, train.relevance - train.relevance.mean(), rcond=None)[0]
             found.append(mean_ndcg_at_k(weights, test).mean)
+        assert found[0] > mean_ndcg_at_k(np.zeros(designs[0].shape[1]), split_queries(data, 200)[1]).mean + 0.1
         gain[kind] = found[1] - found[0]
     assert gain["nonlinear"] > 0.05
     assert abs(gain["linear"]) < 0.02

@@ -54,9 +54,8 @@ def test_lambdas_are_the_published_ones(rng: np.random.Generator) -> None:
             docs = int(rng.integers(1, 25))
             relevance = rng.integers(0, 4, docs)
             scores = rng.normal(size=docs).round(1)
-            np.testing.assert_allclose(
-                score_lambdas(scores, relevance, k), literal_lambdas(scores, relevance, k), rtol=1e-9, atol=1e-12
-            )
+            expected = literal_lambdas(scores, relevance, k)
+            np.testing.assert_allclose(score_lambdas(scores, relevance, k), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_gradient_carries_the_lambdas_to_the_weights(rng: np.random.Generator) -> None:

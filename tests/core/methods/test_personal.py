@@ -99,17 +99,6 @@ def test_evidence_counts_by_james_and_stein(training, rng):
     assert other.share == pytest.approx(one.share)
 
 
-def test_noise_stays_out_of_the_ranker(training):
-    """Of users like everybody else few have any personal weight, and a small one."""
-    shares = []
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        updates, moves = rng.normal(size=(2, 50, DIM))
-        shares.append(state_after(training, updates, 0.1 * moves)[0].share)
-    assert np.mean(np.array(shares) > 0.0) < 0.45
-    assert np.mean(shares) < 0.15
-
-
 def test_the_same_model_again_settles_nothing(training, rng):
     """An update whose model has not come yet waits; state survives storage, bytes of another model are left behind."""
     model = model_of(0.1, 0.2)

@@ -59,20 +59,12 @@ def test_orders_go_above_others_in_the_sequence_in_which_they_were_given(folder)
 
 
 @pytest.mark.parametrize("n_renamed", [0, 1, 2])
-def test_a_renumbering_that_is_interrupted_gives_no_order_two_numbers(folder, monkeypatch, n_renamed):
+def test_a_renumbering_that_is_interrupted_gives_no_order_two_numbers(folder, interrupted, n_renamed):
     """Each has its old number or its new one, and is read as signed under that."""
     log = opened(folder)
     for seconds in (1, 2, 3):
         log.write(deadline(seconds))
-    left = [n_renamed]
-
-    def interrupted(*_):
-        if left[0] == 0:
-            raise KeyboardInterrupt
-        left[0] -= 1
-
-    monkeypatch.setattr(log, "get", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(n_renamed, log, name="get"), pytest.raises(KeyboardInterrupt):
         log.renumber(1, 5)
     again = opened(folder)
     assert sorted(seconds for _, seconds in told(again)) == [1, 2, 3]

@@ -80,8 +80,17 @@ def test_the_noise_is_a_millionth_more_than_the_least():
         assert (made.vote_weight, made.evaluation_weight) == (vote_weight, evaluation_weight), changed
 
 
-def test_without_norm_proofs_a_round_of_400_is_divided_into_20_cohorts():
-    """Clients a round are those of a period; each of 20 cohorts has at least 10. With proofs there is one."""
+def test_what_is_said_takes_the_place_of_a_default():
+    """n_min follows from the cohorts, of which there are 20 of 400 clients without proofs; they share the noise."""
+    made = policy(cohorts=5, n_max=500, interactions=7, participations=4)
+    assert (made.cohorts, made.n_min, made.n_max, made.n_interactions) == (5, 10, 500, 7)
+    assert (made.max_participations, made.period) == (4, 50)
+    assert policy(n_min=12).n_min == 12
+    by_clients = {"mechanism": "gamma", "noise_by": "clients", **BARE}
+    assert policy(**by_clients).noise == GammaNoise(scale=640, n_shares=90)
+    assert policy(**by_clients, shares=50).noise.n_shares == 50
+    assert policy(**by_clients, clients=4000).noise.n_shares == 9
+    assert "10 may" in words(**by_clients)
     for clients, rounds, expected in [
         (1000, 200, (1, 100)),
         (3999, 200, (1, 100)),
@@ -93,19 +102,6 @@ def test_without_norm_proofs_a_round_of_400_is_divided_into_20_cohorts():
         assert (made.cohorts, made.n_min) == expected, (clients, rounds, expected)
         proven = policy(clients=clients, rounds=rounds)
         assert (proven.cohorts, proven.n_min) == (1, 100), (clients, rounds, expected)
-
-
-def test_what_is_said_takes_the_place_of_a_default():
-    """n_min follows from the cohorts; clients share the noise of nine in ten, so one in ten may tell what it drew."""
-    made = policy(cohorts=5, n_max=500, interactions=7, participations=4)
-    assert (made.cohorts, made.n_min, made.n_max, made.n_interactions) == (5, 10, 500, 7)
-    assert (made.max_participations, made.period) == (4, 50)
-    assert policy(n_min=12).n_min == 12
-    by_clients = {"mechanism": "gamma", "noise_by": "clients", **BARE}
-    assert policy(**by_clients).noise == GammaNoise(scale=640, n_shares=90)
-    assert policy(**by_clients, shares=50).noise.n_shares == 50
-    assert policy(**by_clients, clients=4000).noise.n_shares == 9
-    assert "10 may" in words(**by_clients)
 
 
 def test_terms_that_no_policy_can_have_are_refused():

@@ -44,25 +44,11 @@ def test_signatures_are_those_of_the_standard():
 # Public key, message, signature, and whether OpenSSL takes it: keys with a part of order 8, which their owners choose
 # on purpose, and the neutral element, which is nobody's. The first two differ in whether 8 divides the challenge.
 _TORSION_KEY = "caec89efaf70e8795f75c2a5ac72828420cdcbced22104d4d77ba8c16b2af124"
+_TAKEN = "0cd3bd4f5521a5f99b464d959223b5a6846246a2ad970a9a534ead411adbc237"
+_REFUSED = "3f2d5e0d8bd94622c2a99c82b6ac7ff3f99f128a314748908abb0f57688a683c"
 HOSTILE = [
-    (
-        _TORSION_KEY,
-        b"m163116",
-        (
-            "0cd3bd4f5521a5f99b464d959223b5a6846246a2ad970a9a534ead411adbc237"
-            "707a790aaac0d647d4c46dcf1e1fad56e5f2ea45c3e462d92a7a6b53a00e0606"
-        ),
-        True,
-    ),
-    (
-        _TORSION_KEY,
-        b"m496308",
-        (
-            "3f2d5e0d8bd94622c2a99c82b6ac7ff3f99f128a314748908abb0f57688a683c"
-            "afc8dca3ea8b0718a619fe9f52679839fa5e5b221391ed916efe0c592888130f"
-        ),
-        False,
-    ),
+    (_TORSION_KEY, b"m163116", _TAKEN + "707a790aaac0d647d4c46dcf1e1fad56e5f2ea45c3e462d92a7a6b53a00e0606", True),
+    (_TORSION_KEY, b"m496308", _REFUSED + "afc8dca3ea8b0718a619fe9f52679839fa5e5b221391ed916efe0c592888130f", False),
     ("01" + "00" * 31, b"any", "ef4f62f8479733ad879cfaced3c89a9c39dd4fc795ef2efa1c3eafe4d729a081393" + "0" * 61, True),
 ]
 

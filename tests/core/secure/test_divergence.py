@@ -102,13 +102,6 @@ def test_a_mistake_is_found(mistake, rng):
     assert not all(finding.holds for finding in audit(mechanism, n_sums, rng.bytes, dims=(dim,)))
 
 
-def test_progress_is_told_until_all_sums_are_drawn(rng):
-    told = []
-    audit(GAMMA, 44_000, rng.bytes, told.append)
-    assert sum(told) == 2 * 44_000
-    assert max(told) <= 20_000
-
-
 def test_a_bound_on_a_probability_is_below_the_exact_one():
     """Clopper & Pearson's (1934), which is the tightest that always holds; and not far below it."""
     for n in [10, 1000, 100_000]:

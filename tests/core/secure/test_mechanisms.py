@@ -19,9 +19,8 @@ def test_claims_are_those_of_known_divergences():
     """Balle & Wang (ICML 2018); of two rows of weights where the lattice shows; randomised response."""
     for epsilon in [0.0, 0.3, 0.756, 1.5]:
         ratio = 256 / math.sqrt(VARIANCE)
-        expected = normal_above(epsilon / ratio - ratio / 2) - math.exp(epsilon) * normal_above(
-            epsilon / ratio + ratio / 2
-        )
+        above, below = normal_above(epsilon / ratio - ratio / 2), normal_above(epsilon / ratio + ratio / 2)
+        expected = above - math.exp(epsilon) * below
         assert gaussian_delta(256, VARIANCE, epsilon) == pytest.approx(expected, rel=1e-4, abs=1e-9), epsilon
     weights = [math.exp(-(x**2) / 2) for x in range(-10, 12)]
     moved = [math.exp(-((x - 1) ** 2) / 2) for x in range(-10, 12)]

@@ -63,11 +63,6 @@ def verified(share: np.ndarray) -> np.ndarray:
     return np.concatenate([output, combine(of_wires, wires), combine(of_gadget, gadget[:, np.newaxis])])
 
 
-def test_turboshake_is_that_of_its_standard():
-    expected = "1e415f1c5983aff2169217277d17bb538cd945a397ddec541f1ce41af2c1b74c"
-    assert turboshake128(b"", 0x1F, 32).hex() == expected
-
-
 def test_the_proof_is_the_published_one_and_what_verifiers_say_of_it():
     """Measurement, wire seeds and gadget polynomial; the shares of leader and helper add up to an accepted proof."""
     first = drawn(PROVE_SEED, PROVE, b"\x01", 2)
