@@ -13,7 +13,7 @@ KIND = Label("kind", ("update", "join"))
 
 
 def test_a_label_takes_no_other_value():
-    """A name, a code of a newer version: each is counted, and none is shown; codes are there from the beginning."""
+    """A name, a newer version's code: counted, and not shown; a histogram counts what was at most as long."""
     counter = Measures().counter("foltr_messages_total", "Messages.", KIND)
     for of in ("update", "anna-laptop", "update", "bert-phone"):
         counter.add(of=of)
@@ -22,9 +22,6 @@ def test_a_label_takes_no_other_value():
     with pytest.raises(KeyError):
         gauge.set(1, "anna-laptop")
     assert set(ReceiptCode) < set(FederatorMeasures("mail").refused.counts)
-
-
-def test_a_histogram_counts_what_was_at_most_as_long():
     histogram = Measures().histogram("foltr_seconds", "Seconds.", bounds=(0.1, 1.0))
     for seconds in (0.1, 0.5, 7.0, 0.01):
         histogram.observe(seconds)

@@ -19,6 +19,12 @@ def test_published_models_have_a_probability_for_each_grade() -> None:
             model = click_model(name, n_grades)
             assert len(model.click_probability) == len(model.stop_probability) == n_grades, (n_grades, name)
             assert list(model.click_probability) == sorted(model.click_probability, reverse=name == "poison")
+    # FedIPS, Eq. 11: examination times 1 for the relevant grades, times 0.1 for the others.
+    for n_grades, expected in [(3, [0.1, 1, 1]), (5, [0.1, 0.1, 0.1, 1, 1])]:
+        model = click_model("fedips-1.5", n_grades)
+        assert list(model.click_probability) == expected
+        assert not any(model.stop_probability)
+        assert (model.examination_exponent, model.personal_spread) == (1.5, 0.1)
 
 
 def test_unknown_models_and_impossible_users_are_refused() -> None:
@@ -60,15 +66,6 @@ def test_position_based_attention_falls_with_the_rank(rng: np.random.Generator) 
         counts = np.sum([simulate_clicks(model, np.array([1, 2, 2]), rng) for _ in range(5000)], axis=0)
         for rank, (count, click) in enumerate(zip(counts.tolist(), (0.5, 1.0, 1.0), strict=True), start=1):
             assert p_value(count, 5000, click / rank**eta) > 1e-3, eta
-
-
-@pytest.mark.parametrize(("n_grades", "expected"), [(3, [0.1, 1, 1]), (5, [0.1, 0.1, 0.1, 1, 1])])
-def test_fedips_users_click_the_relevant(n_grades: int, expected: list[float]) -> None:
-    """Eq. 11: examination times 1 for the relevant grades, times 0.1 for the others."""
-    model = click_model("fedips-1.5", n_grades)
-    assert list(model.click_probability) == expected
-    assert not any(model.stop_probability)
-    assert (model.examination_exponent, model.personal_spread) == (1.5, 0.1)
 
 
 def test_personal_users_differ_around_the_model(rng: np.random.Generator) -> None:

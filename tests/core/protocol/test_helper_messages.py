@@ -22,7 +22,7 @@ ABOUT = {"federation": "mail", "helper": "north", "policy_hash": bytes(32), "rou
 
 
 def test_a_set_is_a_bit_for_each_position():
-    """The first position is the highest bit of the first byte; a byte too few or too many is refused."""
+    """The first position is the highest bit of the first byte; one helper alone could blame whom it likes."""
     assert position_bits([0, 7, 8], 10) == bytes([0b10000001, 0b10000000])
     for positions, n_tickets in (([], 1), ([0], 1), ([3, 8, 11], 12), (list(range(257)), 257)):
         request = OpenRequest(**ABOUT, n_tickets=n_tickets, kept=position_bits(positions, n_tickets), digest=bytes(32))
@@ -31,10 +31,6 @@ def test_a_set_is_a_bit_for_each_position():
     for kept in (b"\xff", b"\xff" * 3):
         with pytest.raises(ValidationError, match="bytes of bits for 9 tickets"):
             OpenRequest(**ABOUT, n_tickets=9, kept=kept, digest=bytes(32))
-
-
-def test_no_helper_says_that_a_norm_proof_failed():
-    """All of them and the federator find it together: one alone could blame whom it likes."""
     with pytest.raises(ValidationError, match="one helper alone cannot tell"):
         RefusedTicket(position=0, fault=TicketFault.NORM_PROOF_FAILED)
     others = set(TicketFault) - {TicketFault.NORM_PROOF_FAILED}

@@ -61,22 +61,16 @@ def test_an_open_comparison_is_decided_by_the_fraction_itself():
 
 
 def test_numbers_below_a_bound_are_equally_likely(rng):
+    """Coins show heads as often as the exponential says, runs are geometric, and bits are fair."""
     for bound in [1, 2, 3, 10, 789]:
         drawn = coins.uniform_below(bound, N, rng.bytes)
         counts = np.bincount(drawn.astype(np.int64), minlength=bound)
         assert counts.size == bound, bound
         assert bound == 1 or scipy.stats.chisquare(counts).pvalue > 1e-3, bound
-
-
-def test_coins_show_heads_as_often_as_the_exponential_says(rng):
     for numerator, denominator in [(0, 7), (1, 1000), (1, 3), (1, 2), (999, 1000)]:
         digits = np.full(N, (numerator << 64) // denominator, np.uint64)
         heads = int(coins.flip_exponential(digits, lambda _, odds=(numerator, denominator): odds, rng.bytes).sum())
         assert scipy.stats.binomtest(heads, N, math.exp(-numerator / denominator)).pvalue > 1e-3
-
-
-def test_runs_are_geometric(rng):
-    """And bits are fair, and as many as wanted."""
     drawn = coins.draw_geometric(N, rng.bytes)
     counts = np.bincount(np.minimum(drawn, 8))
     expected = [math.exp(-v) * (1 - math.exp(-1)) for v in range(8)] + [math.exp(-8)]
