@@ -53,5 +53,5 @@ def test_an_error_is_raised_every_time_or_at_the_pass_it_was_told():
     for action in ["", "stop", "kill@", "kill@0", "kill@-1", "kill@two", "kill@1@2", "Kill", "error @1"]:
         with pytest.raises(SettingsError, match=f"{VARIABLE}: 'aggregated=.*aggregated=kill"):
             Failpoints(f"aggregated={action}")
-    with pytest.raises(SettingsError, match="unknown failpoint 'batch_comitted'; known are .*batch_committed"):
+    with pytest.raises(SettingsError, match=r"unknown failpoint 'batch_comitted'; known are .*batch_committed"):
         Failpoints("batch_comitted=kill")
