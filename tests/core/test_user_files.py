@@ -144,8 +144,6 @@ def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path, monk
             user_files.read_private_file(path, FileKind.KEY)
     path.chmod(0o400)
     assert user_files.read_private_file(path, FileKind.KEY) == "secret"
-    path = tmp_path / "key"
-    path.write_text("secret")
     path.chmod(0o444)
     mounted = os.statvfs(path)
     read_only = os.statvfs_result((*mounted[:8], mounted.f_flag | os.ST_RDONLY, mounted.f_namemax))

@@ -64,7 +64,6 @@ def test_relabelling_shares_and_selecting_copies() -> None:
     assert other.name == "ones"
     assert other.features is data.features
     assert other.relevance.tolist() == [1] * 5
-    data = RankingDataset("set", **arrays())
     chosen = select_queries(data, np.array([1, 0]))
     assert chosen.features.tolist() == [[4, 5], [6, 7], [8, 9], [0, 1], [2, 3]]
     assert (chosen.relevance.tolist(), chosen.query_ids.tolist()) == ([2, 0, 1, 0, 1], [8, 7])
@@ -72,7 +71,6 @@ def test_relabelling_shares_and_selecting_copies() -> None:
     for queries in ([], [2], [-1]):
         with pytest.raises(DataError, match="queries between 0 and 1"):
             select_queries(data, np.array(queries, np.int64))
-    data = RankingDataset("set", **arrays())
     both = concatenate(data, data, "both")
     assert both.offsets.tolist() == [0, 2, 5, 7, 10]
     assert both.query(3).features.tolist() == data.query(1).features.tolist()

@@ -69,7 +69,6 @@ def test_what_another_perturbation_earned_does_not_count(rng):
     old = Interaction(0, np.zeros((10, 6), np.float32), np.arange(10), np.ones(10, np.bool_), 1, 2)
     with pytest.raises(DataError):
         device.learn(old, rng)
-    device = device_of(es())
     features = rng.random((20, 6)).astype(np.float32)
     scores, variant = device.scores(features, exploring=False)
     np.testing.assert_array_equal(scores, score(BASE, features))

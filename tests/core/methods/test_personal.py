@@ -92,8 +92,6 @@ def test_evidence_counts_by_james_and_stein(training, rng):
     assert state.share == 0.0
     np.testing.assert_array_equal(start, state.base)
     fast = training_for("fpdgd-personal", {"personal_learning_rate": 0.4}, 4)
-    rest, aside = np.zeros(DIM), np.zeros(DIM)
-    rest[0], aside[1] = 0.3, 1.0
     one, other = (state_after(which, [rest] * 5, [aside] * 5)[0] for which in (training, fast))
     np.testing.assert_allclose(other.direction, 4 * one.direction)
     assert other.share == pytest.approx(one.share)

@@ -59,7 +59,6 @@ def test_a_changed_file_is_refused(path, tmp_path):
 
 @pytest.mark.parametrize("changed", [{"name": "a/b"}, {"signing_key": "x"}, {"signature": "ä"}, {"more": "x"}])
 def test_a_field_that_is_wrong_is_named(path, changed):
-    with pytest.raises(
-        SettingsError, match=f"foltr helper keys.*{next(iter(changed))}|{next(iter(changed))}.*helper keys"
-    ):
+    with pytest.raises(SettingsError, match="foltr helper keys") as caught:
         read_helper_keys(rewritten(path, changed))
+    assert next(iter(changed)) in str(caught.value)

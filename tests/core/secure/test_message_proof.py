@@ -36,7 +36,6 @@ def test_without_votes_it_is_the_norm_proof():
     expected = answer_share(words, challenge_for(VERIFY_KEY, TICKET, NORM), NORM)
     np.testing.assert_array_equal(answer_message(words, VERIFY_KEY, TICKET, plain), expected)
     assert is_kept(words, plain)
-    plain = MessageShape(NORM)
     assert (plain.n_summed, plain.n_proof) == (6, NORM.n_proof)
     assert (plain.n_values, plain.n_answer) == (NORM.n_values, NORM.n_answer)
     assert (SHAPE.n_summed, SHAPE.n_proof) == (6 + N_VOTES, NORM.n_proof + 6)

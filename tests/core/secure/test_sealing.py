@@ -42,7 +42,6 @@ def test_what_is_sealed_is_a_seed_for_one_helper():
         assert key.open(bytes(changed), info) is None
     assert key.open(sealed[:-1], info) is None
     assert key.open(b"", info) is None
-    key, info = SealingKey.generate(), Purpose().info
     assert key.open(seal_seed(SEED[:-1], key.public, info), info) is None
     key = SealingKey.generate()
     assert key.private.hex() not in repr(key)
