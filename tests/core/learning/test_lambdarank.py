@@ -98,6 +98,16 @@ def test_fitting_starts_from_given_weights_and_sees_only_given_queries(rng: np.r
     assert (start == before).all()
 
 
+def test_logging_policy_learns_from_a_sample(rng: np.random.Generator) -> None:
+    """Worse than all queries, better than none; the same generator gives the same policy."""
+    train, test = graded(rng, n_queries=300), graded(rng)
+    policy = logging_policy(train, np.random.default_rng(1))
+    assert (policy == logging_policy(train, np.random.default_rng(1))).all()
+    level = mean_ndcg_at_k(policy, test).mean
+    assert mean_ndcg_at_k(np.zeros(5), test).mean + 0.05 < level
+    assert level < mean_ndcg_at_k(fit_lambdarank(train, rng), test).mean
+
+
 def test_logging_policy_finds_the_one_query_that_teaches(rng: np.random.Generator) -> None:
     """A sample without a preference is replaced, whatever the seed; a set without any is refused."""
     data = graded(rng)

@@ -16,7 +16,7 @@ from foltr.core.operator import folder as folder_module
 from foltr.core.operator.credentials import FEDERATOR_USER, OPERATOR_USER, BrokerAccess, read_credentials
 from foltr.core.operator.folder import create_authority, is_authority, open_authority
 from foltr.core.protocol.enrolment import read_enrolment, read_roster
-from foltr.core.protocol.orders import LiftQuarantine, QuarantineClient, RevokeClient
+from foltr.core.protocol.orders import LiftQuarantine, QuarantineClient, RevokeClient, SetDeadline
 from foltr.core.protocol.roster import Revocation
 from foltr.core.protocol.signed_orders import read_order
 from foltr.core.protocol.signing import SigningKey, key_from_text, key_to_text
@@ -198,6 +198,7 @@ def test_no_two_rosters_share_a_version(folder):
 def test_a_quarantine_is_ordered_with_a_reason_and_lifted_without(folder):
     """What the federator will store and show; nothing that a terminal would obey is signed."""
     with created(folder) as operator:
+        assert operator.deadline(4, 90).order == SetDeadline(federation="mail", round=4, max_time_s=90)
         signed = operator.quarantine("device-7", "it flips signs"), operator.lift_quarantine("device-7")
         key = operator.operator.enrolment_public_key
         for reason in ("", "x" * 501, "\x1b[31m"):
