@@ -274,8 +274,9 @@ def test_a_roster_that_was_not_written_is_made_again(folder, monkeypatch):
 @pytest.mark.parametrize("name", ["register.json", "enrolment.key", "operator.json"])
 def test_a_lost_file_is_no_new_authority_and_an_open_one_is_refused(folder, name):
     """New serials would start below those that devices carry, a new key would void them all."""
-    with created(folder):
-        (folder / name).chmod(0o644)
+    with created(folder) as operator:
+        operator.enrol("a", BROKER)
+    (folder / name).chmod(0o644)
     with pytest.raises(SettingsError, match=f"chmod 600 .*{name}"), open_authority(folder):
         pass
     (folder / name).unlink()
