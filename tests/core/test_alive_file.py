@@ -7,6 +7,7 @@ from foltr.core.errors import SettingsError
 
 
 def test_the_file_is_there_once_the_work_goes_on(tmp_path):
+    """A place that cannot be written is said at once."""
     path = tmp_path / "run" / "alive"
     path.parent.mkdir()
     path.touch()
@@ -14,9 +15,6 @@ def test_the_file_is_there_once_the_work_goes_on(tmp_path):
     assert not path.exists()
     alive.touch()
     assert path.exists()
-
-
-def test_a_place_that_cannot_be_written_is_said_at_once(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match="alive_file"):
         AliveFile(tmp_path / "file" / "alive")

@@ -5,7 +5,6 @@ import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -23,34 +22,26 @@ class Installed:
         return self._direct_url
 
 
-@pytest.mark.parametrize(
-    ("direct_url", "command"),
-    [
-        ({"url": "file:///src/foltr", "dir_info": {"editable": True}}, "pip install -e '/src/foltr[federator]'"),
-        ({"url": "file:///my%20src/foltr", "dir_info": {}}, "pip install '/my src/foltr[federator]'"),
-        (
-            {"url": "file:///tmp/foltr-0.1.0-py3-none-any.whl", "archive_info": {}},
-            "pip install '/tmp/foltr-0.1.0-py3-none-any.whl[federator]'",
-        ),
-        ({"url": "https://example.org/foltr-0.1.0-py3-none-any.whl"}, "pip install 'foltr[federator]'"),
-        (None, "pip install 'foltr[federator]'"),
-    ],
-    ids=["editable", "checkout", "wheel", "address", "index"],
-)
-def test_the_command_names_where_foltr_came_from(monkeypatch, direct_url, command):
+def test_the_command_names_where_foltr_came_from(monkeypatch):
     """It is in no index, so its name alone would find nothing where it was installed from a file."""
-    text = None if direct_url is None else json.dumps(direct_url)
-    monkeypatch.setattr("foltr.core.extras.distribution", lambda _: Installed(text))
-    assert install_command("federator") == command
-
-
-def test_where_nothing_is_installed_it_is_the_name(monkeypatch):
+    for direct_url, command in [
+        ({"url": "file:///src/foltr", "dir_info": {"editable": True}}, "-e '/src/foltr[federator]'"),
+        ({"url": "file:///my%20src/foltr", "dir_info": {}}, "'/my src/foltr[federator]'"),
+        (
+            {"url": "file:///foltr-0.1.0-py3-none-any.whl", "archive_info": {}},
+            "'/foltr-0.1.0-py3-none-any.whl[federator]'",
+        ),
+        ({"url": "https://example.org/foltr-0.1.0-py3-none-any.whl"}, "'foltr[federator]'"),
+        (None, "'foltr[federator]'"),
+    ]:
+        text = None if direct_url is None else json.dumps(direct_url)
+        monkeypatch.setattr("foltr.core.extras.distribution", lambda _, text=text: Installed(text))
+        assert install_command("federator") == f"pip install {command}"
 
     def nowhere(name):
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr("foltr.core.extras.distribution", nowhere)
-    assert install_command("federator") == "pip install 'foltr[federator]'"
     assert install_command("figures", "foltr-research") == "pip install 'foltr-research[figures]'"
 
 
@@ -61,9 +52,6 @@ def test_every_extra_of_a_command_is_known():
     for extra, modules in MODULES.items():
         named = {one.split(">")[0] for one in extras[extra]} - {"foltr[cli]"}
         assert {imported.get(name, name) for name in named} == set(modules)
-
-
-def test_a_part_of_a_module_is_of_its_extra():
     assert extra_of("sqlalchemy.ext.asyncio") == "federator"
     assert extra_of("asyncpg") == "postgres"
     assert extra_of("numpy") is None

@@ -21,9 +21,6 @@ def test_a_store_is_one_holders(tmp_path):
     os.close(lock)
     os.close(lock_store(path, "device store", "Name another."))
     assert stat.S_IMODE((tmp_path / "clicks.sqlite.lock").stat().st_mode) == 0o600
-
-
-def test_a_lock_that_cannot_be_written_is_said_with_its_path(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"store\.lock: Not a directory\. Name a writable file with --store"):
         lock_store(tmp_path / "file" / "store", "helper store", "")

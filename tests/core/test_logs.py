@@ -23,14 +23,17 @@ def _unconfigured():
 
 
 def test_lines_go_to_standard_logging(caplog):
-    """Under the module's name below foltr, with the level and all fields, of any name."""
+    """Under the module's name below foltr, with level, fields of any name, and traceback."""
     log.warning("broker_unreachable", method="GET", share="100 %")
     assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
         ("foltr.edge_client.client", "WARNING", "broker_unreachable method=GET share=100 %")
     ]
-
-
-def test_the_application_sets_the_level(caplog):
+    try:
+        raise ValueError("reason")
+    except ValueError:
+        log.exception("handler_failed")
+    assert caplog.records[-1].exc_info[0] is ValueError
+    caplog.clear()
 
     class Unprintable:
         def __str__(self):
@@ -40,14 +43,6 @@ def test_the_application_sets_the_level(caplog):
     with caplog.at_level(logging.DEBUG, logger="foltr"):
         log.debug("loud")
     assert [record.getMessage() for record in caplog.records] == ["loud"]
-
-
-def test_a_traceback_is_kept(caplog):
-    try:
-        raise ValueError("reason")
-    except ValueError:
-        log.exception("handler_failed")
-    assert caplog.records[0].exc_info[0] is ValueError
 
 
 def test_an_application_with_structlog_gets_them_there(caplog):

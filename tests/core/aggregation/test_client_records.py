@@ -25,7 +25,7 @@ def recorded(dim: int, names: tuple[str, ...]) -> ClientRecords:
 
 
 def test_bytes_hold_all_there_is() -> None:
-    """A federator that starts again goes on from exactly what the one before knew."""
+    """A federator goes on from exactly what the one before knew; bytes of another program say what to do instead."""
     for dim in [1, 46, SKETCH_LENGTH + 72]:
         before = recorded(dim, ("b", "a"))
         after = ClientRecords.from_bytes(before.to_bytes(), dim)
@@ -35,10 +35,6 @@ def test_bytes_hold_all_there_is() -> None:
         assert (after.n_rounds, after.undecided) == (1, True), dim
         assert after.to_bytes() == before.to_bytes(), dim
         assert after.for_clients(("a",))["alignment"].tolist() == [1.0], dim
-
-
-def test_what_is_not_its_own_is_refused_in_words() -> None:
-    """Bytes of another program or of updates of another length say what to do instead."""
     for stored in [b"", b"nonsense", recorded(3, ("a",)).to_bytes(), b"\x81\xa6format\x02"]:
         with pytest.raises(DataError, match="choose another aggregation"):
             ClientRecords.from_bytes(stored, 4)
@@ -66,7 +62,7 @@ def test_clients_absent_for_a_thousand_rounds_are_forgotten() -> None:
 
 
 def test_records_taken_apart_are_the_same_together() -> None:
-    """To the byte; what is of all together names nobody, and who is taken out leaves the others' as they were."""
+    """To the byte; what is of all names nobody; suspects are those under suspicion, if that can be read."""
     stored = recorded(3, ("stays", "gone")).to_bytes()
     shared, each = split_records(stored)
     assert join_records(shared, each) == stored
@@ -80,6 +76,13 @@ def test_records_taken_apart_are_the_same_together() -> None:
     assert (left.progress.tolist(), left.n_rounds, left.undecided) == ([0.0, 1.0, 2.0], 1, True)
     shared, each = split_records(ClientRecords.empty(3).to_bytes())
     assert (each, join_records(shared, {})) == ({}, ClientRecords.empty(3).to_bytes())
+    names = ("a", "b", "c")
+    for dim in (3, SKETCH_LENGTH + 72):
+        records = recorded(dim, names)
+        records.clients["n_suspected"] = (0, 7, 1)
+        assert suspects_of(records.to_bytes()) == {"b", "c"}
+    unknown = msgpack.packb(msgpack.unpackb(records.to_bytes()) | {"format": 99})
+    assert suspects_of(unknown) == suspects_of(None) == set()
 
 
 def test_another_path_changes_the_progress_alone() -> None:
@@ -95,14 +98,3 @@ def test_another_path_changes_the_progress_alone() -> None:
         begun = ClientRecords.from_bytes(with_progress_of(stored.to_bytes(), none_yet), 3)
         assert begun.progress.tolist() == [0.0] * 3
         assert begun.clients.tobytes() == stored.clients.tobytes()
-
-
-def test_suspects_are_those_who_sent_updates_under_suspicion() -> None:
-    """Whatever the length of updates; nobody where nothing can be read, as the rule then judges anew."""
-    names = ("a", "b", "c")
-    for dim in (3, SKETCH_LENGTH + 72):
-        records = recorded(dim, names)
-        records.clients["n_suspected"] = (0, 7, 1)
-        assert suspects_of(records.to_bytes()) == {"b", "c"}
-    unknown = msgpack.packb(msgpack.unpackb(records.to_bytes()) | {"format": 99})
-    assert suspects_of(unknown) == suspects_of(None) == set()

@@ -38,7 +38,7 @@ def test_shares_lead_back_to_the_updates(rng: np.random.Generator) -> None:
 
 
 def test_bucketing_keeps_the_weighted_mean(rng: np.random.Generator) -> None:
-    """Buckets are weighted means that weigh what is in them, so the mean of all is unchanged."""
+    """Buckets are weighted means that weigh what is in them; the generator shuffles them."""
     for bucket_size in [1, 2, 3, 11, 50]:
         rows, weights = rng.normal(size=(11, 4)), rng.integers(1, 9, 11).astype(np.float64)
         mixed = bucketing(rows, weights, bucket_size, np.random.default_rng(1))
@@ -51,9 +51,6 @@ def test_bucketing_keeps_the_weighted_mean(rng: np.random.Generator) -> None:
             inside = mixed.row_of == bucket
             assert 1 <= inside.sum() <= bucket_size, bucket_size
             np.testing.assert_allclose(row, np.average(rows[inside], axis=0, weights=weights[inside]))
-
-
-def test_bucketing_shuffles_by_its_generator() -> None:
     rows = np.arange(40.0).reshape(20, 2)
     first, again, other = (bucketing(rows, np.ones(20), 2, np.random.default_rng(seed)).rows for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)

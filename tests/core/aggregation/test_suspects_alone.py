@@ -15,15 +15,10 @@ LONG = 200
 
 @dataclass
 class Left:
-    """What is left of a federation whose rounds a part of the clients come to; a loop as that of the federator.
-
-    Attributes:
-        n_alone: rounds of suspects only since the last model.
-        made: of each round since, how far its model went in the direction that honest clients pull in; NaN of none.
-    """
+    """What is left of a federation whose rounds a part of the clients come to; a loop as that of the federator."""
 
     federation: Federation
-    room: bool = True
+    # Rounds of suspects only since the last model; of each round, how far its model went the honest way, NaN of none.
     n_alone: int = 0
     made: list[float] = field(default_factory=list)
 
@@ -38,7 +33,7 @@ class Left:
             try:
                 one = aggregate_round(ADAPTIVE, names, rows, np.ones(len(here)), memory)
             except OnlySuspectsError:
-                self.n_alone += self.room
+                self.n_alone += 1
                 self.made.append(np.nan)
                 continue
             federation.memory, self.n_alone = one.memory, 0
@@ -77,17 +72,8 @@ def test_what_they_send_is_in_a_model_only_once_nobody_else_has_come_for_so_long
     assert dropped(left.federation.played[-1]) == left.federation.attackers
 
 
-def test_who_fills_rounds_before_others_come_gains_nothing() -> None:
-    left = attacked()
-    left.room = False
-    assert np.isnan(left.play(ATTACKERS, 3 * LONG).made).all()
-    left.room = True
-    left.play(ALL)
-    assert dropped(left.federation.played[-1]) == left.federation.attackers
-
-
 def test_absences_of_a_night_change_nothing_at_all() -> None:
-    """What is remembered is the same bytes, and the round after it makes the same model."""
+    """The same bytes, and the next round makes the same model; after longer nothing but the time is another."""
     left, other = attacked(), attacked()
     left.play(ATTACKERS, LONG - 1)
     assert left.federation.memory == other.federation.memory
@@ -98,6 +84,12 @@ def test_absences_of_a_night_change_nothing_at_all() -> None:
     ]
     np.testing.assert_array_equal(made[0].vector, made[1].vector)
     assert made[0].memory == made[1].memory
+    federation = attacked().federation
+    before = ClientRecords.from_bytes(federation.memory, 24)
+    after = ClientRecords.from_bytes(after_suspects_alone(federation.memory, LONG), 24)
+    assert (after.n_rounds, after.client_ids) == (before.n_rounds + LONG, before.client_ids)
+    assert after.clients.tobytes() == before.clients.tobytes()
+    assert after_suspects_alone(None, 10 * LONG) is None
 
 
 def test_who_returns_is_among_those_who_come_again_at_once() -> None:
@@ -118,13 +110,3 @@ def test_a_round_in_which_somebody_else_has_sent_what_cannot_be_used_is_none_of_
     with pytest.raises(TooFewUpdatesError) as raised:
         aggregate_round(ADAPTIVE, names, rows, np.ones(4), federation.memory)
     assert not isinstance(raised.value, OnlySuspectsError)
-
-
-def test_what_is_remembered_of_clients_stays_but_for_when() -> None:
-    """No evidence is forgotten by it, and nothing where nothing is remembered yet."""
-    federation = attacked().federation
-    before = ClientRecords.from_bytes(federation.memory, 24)
-    after = ClientRecords.from_bytes(after_suspects_alone(federation.memory, LONG), 24)
-    assert (after.n_rounds, after.client_ids) == (before.n_rounds + LONG, before.client_ids)
-    assert after.clients.tobytes() == before.clients.tobytes()
-    assert after_suspects_alone(None, 10 * LONG) is None

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,29 +19,23 @@ from foltr.core.aggregation.vote_result import (
 from foltr.core.learning.comparison import Opinion
 
 
-def test_every_voter_is_counted_by_its_updates():
+def test_what_it_takes():
+    """More than half of the updates of all voters, of at least so many clients."""
+    for result, verdict in [
+        (VoteResult(10, 90, 46, 0), Verdict.TAKE_BACK),
+        (VoteResult(10, 90, 45, 0), Verdict.KEEP),
+        (VoteResult(10, 90, 0, 46), Verdict.MOVE_ANCHOR),
+        (VoteResult(10, 90, 40, 45), Verdict.KEEP),
+        (VoteResult(LEAST_VOTERS - 1, 90, 90, 0), Verdict.KEEP),
+        (VoteResult(LEAST_VOTERS, 90, 46, 0), Verdict.TAKE_BACK),
+        (VoteResult(0, 0, 0, 0), Verdict.KEEP),
+    ]:
+        assert result.verdict is verdict, result
     votes = {"a": Opinion.WORSE, "b": Opinion.WORSE, "c": Opinion.NONE, "d": Opinion.BETTER}
     found = result_of_votes(votes, {"a": 50, "b": 1, "c": 7, "d": 3})
     assert found == VoteResult(n_voters=4, n_updates=61, n_worse=51, n_better=3)
     assert found.in_words == "of 4 clients by their 61 updates, 51 found it worse and 3 better"
     assert result_of_votes({}, {}) == VoteResult(0, 0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("result", "verdict"),
-    [
-        pytest.param(VoteResult(10, 90, 46, 0), Verdict.TAKE_BACK, id="most find it worse"),
-        pytest.param(VoteResult(10, 90, 45, 0), Verdict.KEEP, id="half find it worse"),
-        pytest.param(VoteResult(10, 90, 0, 46), Verdict.MOVE_ANCHOR, id="most find it better"),
-        pytest.param(VoteResult(10, 90, 40, 45), Verdict.KEEP, id="no majority"),
-        pytest.param(VoteResult(LEAST_VOTERS - 1, 90, 90, 0), Verdict.KEEP, id="too few to tell"),
-        pytest.param(VoteResult(LEAST_VOTERS, 90, 46, 0), Verdict.TAKE_BACK, id="enough to tell"),
-        pytest.param(VoteResult(0, 0, 0, 0), Verdict.KEEP, id="nobody"),
-    ],
-)
-def test_what_it_takes(result, verdict):
-    """More than half of the updates of all voters, of at least so many clients."""
-    assert result.verdict is verdict
 
 
 @given(st.integers(0, 60), st.integers(1, 50), st.data())
@@ -57,8 +50,12 @@ def test_fewer_than_half_decide_nothing_alone(n_honest, n_each, data):
     assert result_of_votes(votes, n_updates).verdict is Verdict.KEEP
 
 
-def test_tallies_add_up_with_their_noise():
-    """Its standard deviations add up as squares do; voters are at least as many as a round had."""
+def test_older_rounds_count_as_far_as_noise_needs_them():
+    """Five without noise, as many as make the mean precise, at most fifty. Deviations add up as squares do."""
+    for deviation, n_counted in [(0.0, LEAST_TALLIES), (0.02 * 100 * math.sqrt(20) - 1e-9, 20), (100.0, VOTE_ROUNDS)]:
+        tallies = [RoundTally(100, 60.0, 0.0, deviation)] * 60
+        assert result_of_tallies(tallies).n_tallies == n_counted
+        assert result_of_tallies(tallies[:3]).n_tallies == 3
     found = result_of_tallies([RoundTally(30, 20.5, -1.0, 3.0), RoundTally(40, 10.0, 2.0, 4.0)])
     assert found == VoteResult(40, 70, 30.5, 1.0, deviation=5.0, n_tallies=2)
     assert found.in_words == (
@@ -67,34 +64,17 @@ def test_tallies_add_up_with_their_noise():
     assert result_of_tallies([]).verdict is Verdict.KEEP
 
 
-@pytest.mark.parametrize(
-    ("deviation", "n_counted"),
-    [
-        pytest.param(0.0, LEAST_TALLIES, id="no noise: five rounds"),
-        pytest.param(0.02 * 100 * math.sqrt(20) - 1e-9, 20, id="as many as make the mean precise"),
-        pytest.param(100.0, VOTE_ROUNDS, id="never precise: fifty rounds"),
-    ],
-)
-def test_older_rounds_count_as_far_as_noise_needs_them(deviation, n_counted):
-    tallies = [RoundTally(100, 60.0, 0.0, deviation)] * 60
-    assert result_of_tallies(tallies).n_tallies == n_counted
-    assert result_of_tallies(tallies[:3]).n_tallies == 3
-
-
-@pytest.mark.parametrize(
-    ("tally", "n", "verdict"),
-    [
-        pytest.param(RoundTally(100, 51.0, 0.0, 0.0), 5, Verdict.TAKE_BACK, id="most, without noise"),
-        pytest.param(RoundTally(100, 51.0, 0.0, 0.0), 4, Verdict.KEEP, id="too few rounds"),
-        pytest.param(RoundTally(LEAST_VOTERS - 1, 3.0, 0.0, 0.0), 50, Verdict.KEEP, id="too few clients"),
-        # Over five rounds 250 are half, and noise of 4 deviations is 4 * sqrt(5) * 2 = 17.9.
-        pytest.param(RoundTally(100, 53.5, 0.0, 2.0), 5, Verdict.KEEP, id="it may be the noise"),
-        pytest.param(RoundTally(100, 53.6, 0.0, 2.0), 5, Verdict.TAKE_BACK, id="hardly the noise"),
-        pytest.param(RoundTally(100, 0.0, 53.6, 2.0), 5, Verdict.MOVE_ANCHOR, id="better"),
-    ],
-)
-def test_a_majority_beyond_the_noise_decides(tally, n, verdict):
-    assert result_of_tallies([tally] * n).verdict is verdict
+def test_a_majority_beyond_the_noise_decides():
+    """Over five rounds 250 are half, and noise of 4 deviations is 4 * sqrt(5) * 2 = 17.9."""
+    for tally, n, verdict in [
+        (RoundTally(100, 51.0, 0.0, 0.0), 5, Verdict.TAKE_BACK),
+        (RoundTally(100, 51.0, 0.0, 0.0), 4, Verdict.KEEP),
+        (RoundTally(LEAST_VOTERS - 1, 3.0, 0.0, 0.0), 50, Verdict.KEEP),
+        (RoundTally(100, 53.5, 0.0, 2.0), 5, Verdict.KEEP),
+        (RoundTally(100, 53.6, 0.0, 2.0), 5, Verdict.TAKE_BACK),
+        (RoundTally(100, 0.0, 53.6, 2.0), 5, Verdict.MOVE_ANCHOR),
+    ]:
+        assert result_of_tallies([tally] * n).verdict is verdict, (tally, n)
 
 
 def test_a_ruined_model_is_seen_through_the_noise_and_liars_never_reach_a_verdict_by_it():

@@ -17,12 +17,18 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def test_a_query_is_a_view_of_its_rows() -> None:
+    """3 or 5 grades, over all sets together; a grade above 4 belongs to no scale."""
     data = RankingDataset("set", **arrays())
     features, relevance = data.query(1)
     assert (data.n_queries, data.n_features) == (2, 2)
     assert features.tolist() == [[4, 5], [6, 7], [8, 9]]
     assert relevance.tolist() == [2, 0, 1]
     assert np.shares_memory(features, data.features)
+    low = RankingDataset("low", **arrays())
+    high = RankingDataset("high", **(arrays() | {"relevance": np.array([0, 3, 0, 0, 0], np.int16)}))
+    assert (label_scale(low), label_scale(low, high)) == (3, 5)
+    with pytest.raises(DataError, match="grade 5; expected grades 0 to 2 or 0 to 4"):
+        label_scale(RankingDataset("off", **(arrays() | {"relevance": np.array([0, 5, 0, 0, 0], np.int16)})))
 
 
 def test_arrays_that_contradict_each_other_are_refused() -> None:
@@ -51,23 +57,13 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_directory() == Path.home() / ".cache" / "foltr"
 
 
-def test_the_label_scale_is_the_smallest_published_one() -> None:
-    """3 or 5 grades, over all sets together; a grade above 4 belongs to no scale."""
-    low = RankingDataset("low", **arrays())
-    high = RankingDataset("high", **(arrays() | {"relevance": np.array([0, 3, 0, 0, 0], np.int16)}))
-    assert (label_scale(low), label_scale(low, high)) == (3, 5)
-    with pytest.raises(DataError, match="grade 5; expected grades 0 to 2 or 0 to 4"):
-        label_scale(RankingDataset("off", **(arrays() | {"relevance": np.array([0, 5, 0, 0, 0], np.int16)})))
-
-
 def test_relabelling_shares_and_selecting_copies() -> None:
-    """Four intents cost four arrays of labels; selected queries have all their documents, in the order given."""
+    """Relabelling shares the features, selecting copies; sets put together keep their queries."""
     data = RankingDataset("set", **arrays())
     other = relabel(data, np.ones(5, np.int16), "ones")
     assert other.name == "ones"
     assert other.features is data.features
     assert other.relevance.tolist() == [1] * 5
-    data = RankingDataset("set", **arrays())
     chosen = select_queries(data, np.array([1, 0]))
     assert chosen.features.tolist() == [[4, 5], [6, 7], [8, 9], [0, 1], [2, 3]]
     assert (chosen.relevance.tolist(), chosen.query_ids.tolist()) == ([2, 0, 1, 0, 1], [8, 7])
@@ -75,11 +71,6 @@ def test_relabelling_shares_and_selecting_copies() -> None:
     for queries in ([], [2], [-1]):
         with pytest.raises(DataError, match="queries between 0 and 1"):
             select_queries(data, np.array(queries, np.int64))
-
-
-def test_concatenating_puts_one_set_behind_the_other() -> None:
-    """Both keep their queries; different features do not go together."""
-    data = RankingDataset("set", **arrays())
     both = concatenate(data, data, "both")
     assert both.offsets.tolist() == [0, 2, 5, 7, 10]
     assert both.query(3).features.tolist() == data.query(1).features.tolist()

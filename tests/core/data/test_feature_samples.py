@@ -10,12 +10,15 @@ VALUES = [[1.0, -2.5], [0.0, 1e6], [3.0, 4.0]]
 
 
 def test_a_csv_names_its_columns(tmp_path):
-    """In its first line; a mark at the beginning, as spreadsheets write it, and empty lines are nothing."""
+    """In its first line; a mark at the beginning and empty lines are nothing. What is no CSV or npz is LETOR."""
     path = tmp_path / "sample.csv"
     path.write_text("\ufeffbm25, price of it\n1,-2.5\n\n0,1e6\n3,4\n", encoding="utf-8")
     sample = read_feature_sample(path)
     assert sample.names == ("bm25", "price of it")
     assert sample.values.tolist() == VALUES
+    path = tmp_path / "logged.txt"
+    path.write_text("1 qid:1 1:1 2:-2.5\n0 qid:1 2:1e6\n0 qid:2 1:3 2:4\n")
+    assert read_feature_sample(path).values.tolist() == VALUES
 
 
 @pytest.mark.parametrize("arrays", [{"features": VALUES, "clicks": [1]}, {"anything": VALUES}])
@@ -30,12 +33,6 @@ def test_an_npz_has_an_array_of_features(tmp_path, arrays):
     assert read_feature_sample(path).names == ("a", "b")
 
 
-def test_anything_else_is_letor(tmp_path):
-    path = tmp_path / "logged.txt"
-    path.write_text("1 qid:1 1:1 2:-2.5\n0 qid:1 2:1e6\n0 qid:2 1:3 2:4\n")
-    assert read_feature_sample(path).values.tolist() == VALUES
-
-
 def test_what_is_no_sample_is_said_with_its_place(tmp_path):
     """One error, with the file."""
     for name, content, said in [
@@ -44,12 +41,10 @@ def test_what_is_no_sample_is_said_with_its_place(tmp_path):
         ("a.csv", b"a,b\n", "a sample has rows"),
         ("a.csv", b"a,b\n1,2\n3\n", "row 3 has 1 columns, and the first 2"),
         ("a.csv", b"a,b\n1,green\n", "row 2: 'b' is 'green', not a number"),
-        ("a.csv", b"a,b\n1,\n", "row 2: 'b' is '', not a number"),
         ("a.csv", b"a,b\n1,nan\n", "column 1 of document 0 is nan"),
         ("a.csv", b"a,b\n1,2\n1e39,2\n", "column 0 of document 1 is 1e[+]39"),
         ("a.csv", b"\xff\xfe", "not UTF-8 text"),
         ("a.npz", b"PK", "not an npz of plain arrays"),
-        ("a.npz", b"", "not an npz of plain arrays"),
         ("a.txt", b"a\n", "a.txt"),
     ]:
         path = tmp_path / name
@@ -59,9 +54,6 @@ def test_what_is_no_sample_is_said_with_its_place(tmp_path):
     for name in ["a.csv", "a.npz", "a.txt"]:
         with pytest.raises(DataError, match=name):
             read_feature_sample(tmp_path / name)
-
-
-def test_arrays_that_are_no_features_are_refused(tmp_path):
     for arrays, said in [
         ({"a": [[1.0]], "b": [[1.0]]}, "array of numbers named 'features'"),
         ({"features": [["x"]]}, "array of numbers"),

@@ -22,13 +22,19 @@ def queries(folder: Path, fold: int | None, cache: Path) -> list[list[int]]:
 
 
 def test_folds_as_letor_and_mslr_publish_them(tmp_path: Path) -> None:
-    """Of several the first, unless another is asked for; a fold's own folder is a collection too."""
+    """The first, unless another is asked for; a fold's own folder is a collection too; all are equally wide."""
     for fold in [None, 1, 3]:
         for i in range(1, 6):
             put(tmp_path / f"Fold{i}", "train.txt", "vali.txt", "test.txt")
             (tmp_path / f"Fold{i}" / "train.txt").write_text(TRAIN.format(q=100 * i))
         assert queries(tmp_path, fold, tmp_path / "cache") == [[100 * (fold or 1)], [2], [3]], fold
         assert queries(tmp_path / "Fold2", None, tmp_path / "cache") == [[200], [2], [3]], fold
+    put(tmp_path / "parts", *(f"S{i}.txt" for i in range(1, 6)))
+    (tmp_path / "parts" / "S2.txt").write_text("1 qid:2 7:1\n0 qid:2 1:1\n")
+    split = load_published(tmp_path / "parts", 1, normalise=False, cache_dir=tmp_path / "cache")
+    assert split.vali is not None
+    assert {split.train.n_features, split.vali.n_features, split.test.n_features} == {7}
+    assert split.train.query(1).features.tolist() == [[0, 0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0, 0]]
 
 
 def test_five_parts_make_folds_in_rotation(tmp_path: Path) -> None:
@@ -53,28 +59,16 @@ def test_istella_and_single_folders(tmp_path: Path, inner: str) -> None:
     assert queries(tmp_path, None, tmp_path / "cache") == [[1], [3], [2]]
 
 
-def test_sets_are_equally_wide(tmp_path: Path) -> None:
-    """Also those put together from parts that mention different features."""
-    put(tmp_path, *(f"S{i}.txt" for i in range(1, 6)))
-    (tmp_path / "S2.txt").write_text("1 qid:2 7:1\n0 qid:2 1:1\n")
-    split = load_published(tmp_path, 1, normalise=False, cache_dir=tmp_path / "cache")
-    assert split.vali is not None
-    assert {split.train.n_features, split.vali.n_features, split.test.n_features} == {7}
-    assert split.train.query(1).features.tolist() == [[0, 0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0, 0]]
-
-
 def test_an_unknown_fold_is_told_which_there_are(tmp_path: Path) -> None:
+    """A folder that is not there is a wrong setting; half a fold is none."""
+    folds = tmp_path / "folds"
     for i in range(1, 6):
-        put(tmp_path / f"Fold{i}", "train.txt", "test.txt")
+        put(folds / f"Fold{i}", "train.txt", "test.txt")
     with pytest.raises(SettingsError) as caught:
-        load_published(tmp_path, 7)
-    assert str(caught.value) == f"fold 7: {tmp_path} has folds 1, 2, 3, 4, 5"
+        load_published(folds, 7)
+    assert str(caught.value) == f"fold 7: {folds} has folds 1, 2, 3, 4, 5"
     with pytest.raises(SettingsError, match=r"fold 1: .*Fold2 is one fold"):
-        load_published(tmp_path / "Fold2", 1)
-
-
-def test_another_folder_is_told_what_was_looked_for(tmp_path: Path) -> None:
-    """Whether it has other files or is not there, which is a wrong setting; half a fold is none."""
+        load_published(folds / "Fold2", 1)
     put(tmp_path / "half", "train.txt")
     found = {tmp_path: DataError, tmp_path / "half": DataError}
     absent = {tmp_path / "nowhere": SettingsError, tmp_path / "half" / "train.txt": SettingsError}

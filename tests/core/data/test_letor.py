@@ -29,7 +29,7 @@ def write(folder: Path, text: str, name: str = "train.txt") -> Path:
 
 
 def test_reading_and_normalising_by_hand(tmp_path: Path) -> None:
-    """In a query the least becomes 0 and the largest 1, the rest 0; large values are scaled before they are rounded."""
+    """The least becomes 0, the largest 1, the rest 0; a query id of nineteen digits is left to the line reader."""
     data = load_letor(write(tmp_path, GOOD), cache_dir=tmp_path)
     assert data.features.tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     assert data.relevance.tolist() == [2, 0, 1, 0]
@@ -39,6 +39,8 @@ def test_reading_and_normalising_by_hand(tmp_path: Path) -> None:
     assert raw.features.tolist() == [[5, -1, 0, 7], [3, -1, 0, 0], [2, 0, 0.5, 0], [0, 0, 0.25, 1e8]]
     features = np.array([[2**30], [2**30 + 1], [2**30 + 2]], np.float64)
     assert normalise_by_query(features, np.array([0, 3])).ravel().tolist() == [0.0, 0.5, 1.0]
+    data = load_letor(write(tmp_path, f"1 qid:{2**63 - 1} 1:1\n0 qid:{-(2**63)} 1:2\n"), cache_dir=tmp_path)
+    assert data.query_ids.tolist() == [2**63 - 1, -(2**63)]
 
 
 def test_a_long_query_of_numbers_that_python_must_read_ends(tmp_path: Path) -> None:
@@ -54,15 +56,11 @@ def test_a_bad_line_is_found_and_explained(tmp_path: Path) -> None:
     """File, line number and what was expected, for each way a line can be wrong."""
     for line, complaint in [
         ("0 1:1", "no query id"),
-        ("0", "no query id"),
         ("0 qid:x 1:1", "no query id"),
         ("0 qid:99999999999999999999 1:1", "no query id"),
         ("-1 qid:1 1:1", "grade '-1'; expected a whole number from 0"),
         ("1.5 qid:1 1:1", "grade '1.5'"),
-        ("nan qid:1 1:1", "grade 'nan'"),
-        ("inf qid:1 1:1", "grade 'inf'"),
         ("99 qid:1 1:1", "grade '99'"),
-        ("relevant qid:1 1:1", "grade 'relevant'"),
         ("0 qid:1 0:1", "feature 0; expected feature numbers from 1"),
         ("0 qid:1 100001:1", "feature 100001; expected feature numbers from 1 to 100000"),
         (f"0 qid:1 {'9' * 5000}:1", "expected feature numbers from 1 to 100000"),
@@ -70,13 +68,9 @@ def test_a_bad_line_is_found_and_explained(tmp_path: Path) -> None:
         ("0 qid:1 1:1_000", "feature 1 has value '1_000'"),
         ("0 qid:1 1:\u0661", "feature 1 has value"),
         ("0 qid:1 2:1 2:1", "feature 2 after 2"),
-        ("0 qid:1 2:1 1:1", "feature 1 after 2"),
         ("0 qid:1 1:nan", "feature 1 has value 'nan'"),
-        ("0 qid:1 1:-inf", "feature 1 has value '-inf'"),
-        ("0 qid:1 1:one", "feature 1 has value 'one'"),
         ("0 qid:1 1:", "feature 1 has value ''"),
         ("0 qid:1 one:1", "'one:1' is not <feature>:<value>"),
-        ("0 qid:1 1", "'1' is not <feature>:<value>"),
         ("0 qid:9 1:1", "query 9 comes back"),
     ]:
         path = write(tmp_path, "0 qid:9 1:1\n# a comment\n1 qid:1 1:1\n" + line + "\n0 qid:77 1:3\n")
@@ -87,7 +81,7 @@ def test_a_bad_line_is_found_and_explained(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_of_documents_is_refused(tmp_path: Path) -> None:
-    """An empty data set is a mistake in the path."""
+    """An empty data set is a mistake in the path; raw a value beyond float32 would silently become infinite."""
     for text in ["", "\n\n", "# nothing\n"]:
         with pytest.raises(DataError, match=r"train\.txt"):
             load_letor(write(tmp_path, text), cache_dir=tmp_path)
@@ -95,6 +89,10 @@ def test_what_is_no_file_of_documents_is_refused(tmp_path: Path) -> None:
         load_letor(tmp_path / "nowhere.txt", cache_dir=tmp_path)
     with pytest.raises(DataError, match="cannot be read"):
         load_letor(tmp_path, cache_dir=tmp_path / "cache")
+    path = write(tmp_path, "0 qid:1 1:1e300\n1 qid:1 1:0\n")
+    assert load_letor(path, cache_dir=tmp_path).features.tolist() == [[1], [0]]
+    with pytest.raises(DataError, match="float32"):
+        load_letor(path, normalise=False, cache_dir=tmp_path)
 
 
 def test_a_pipe_is_read_once_and_as_a_file_is(tmp_path: Path) -> None:
@@ -124,16 +122,8 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
             load_letor(other)
 
 
-def test_a_value_beyond_float32_is_refused_only_when_it_stays(tmp_path: Path) -> None:
-    """Normalised it is 0 or 1; raw it would silently become infinite."""
-    path = write(tmp_path, "0 qid:1 1:1e300\n1 qid:1 1:0\n")
-    assert load_letor(path, cache_dir=tmp_path).features.tolist() == [[1], [0]]
-    with pytest.raises(DataError, match="float32"):
-        load_letor(path, normalise=False, cache_dir=tmp_path)
-
-
 def test_the_second_reading_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache gives equal arrays; another option or a changed file is parsed; callers get arrays of their own."""
+    """Equal arrays of one's own; another option or a changed file is parsed; a damaged cache only costs time."""
     path = write(tmp_path, GOOD)
     first = load_letor(path, cache_dir=tmp_path)
     with monkeypatch.context() as patch:
@@ -149,6 +139,16 @@ def test_the_second_reading_comes_from_the_cache(tmp_path: Path, monkeypatch: py
     load_letor(path, cache_dir=tmp_path)
     load_letor(path, cache_dir=tmp_path).features[:] = 9
     assert load_letor(path, cache_dir=tmp_path).features.max() == 1
+    path = write(tmp_path, GOOD, "again.txt")
+    before = set((tmp_path / "letor").iterdir())
+    load_letor(path, cache_dir=tmp_path)
+    (entry,) = set((tmp_path / "letor").iterdir()) - before
+    (entry / "features.npy").write_bytes(b"\x93NUMPY")
+    assert load_letor(path, cache_dir=tmp_path).n_queries == 3
+    assert np.load(entry / "features.npy").shape == (4, 4)
+    assert set((tmp_path / "letor").iterdir()) == before | {entry}
+    monkeypatch.setattr(letor, "_write_cached", lambda *_: (_ for _ in ()).throw(PermissionError))
+    assert load_letor(path, cache_dir=tmp_path / "train.txt").n_queries == 3
 
 
 def test_a_device_without_numba_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,25 +161,6 @@ def test_a_device_without_numba_reads_the_same(tmp_path: Path, monkeypatch: pyte
     assert first.features.tolist() == second.features.tolist()
     with pytest.raises(DataError, match="float32"):
         load_letor(write(tmp_path, "0 qid:1 1:1e300\n"), normalise=False, cache_dir=tmp_path)
-
-
-def test_a_form_only_the_line_reader_knows_is_read(tmp_path: Path) -> None:
-    """The compiled reader leaves it a query id of nineteen digits, and is left no word to say."""
-    data = load_letor(write(tmp_path, f"1 qid:{2**63 - 1} 1:1\n0 qid:{-(2**63)} 1:2\n"), cache_dir=tmp_path)
-    assert data.query_ids.tolist() == [2**63 - 1, -(2**63)]
-
-
-def test_a_damaged_or_unwritable_cache_only_costs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A truncated entry is replaced; a directory that cannot be made is done without."""
-    path = write(tmp_path, GOOD)
-    load_letor(path, cache_dir=tmp_path)
-    (entry,) = (tmp_path / "letor").iterdir()
-    (entry / "features.npy").write_bytes(b"\x93NUMPY")
-    assert load_letor(path, cache_dir=tmp_path).n_queries == 3
-    assert np.load(entry / "features.npy").shape == (4, 4)
-    assert [p.name for p in (tmp_path / "letor").iterdir()] == [entry.name]
-    monkeypatch.setattr(letor, "_write_cached", lambda *_: (_ for _ in ()).throw(PermissionError))
-    assert load_letor(path, cache_dir=tmp_path / "train.txt").n_queries == 3
 
 
 def test_a_split_has_one_width_and_perhaps_no_validation_set(tmp_path: Path) -> None:

@@ -9,8 +9,14 @@ from foltr.core.errors import UnavailableError
 
 
 def test_the_cut_off_query_is_dropped() -> None:
+    """And a slow or endless answer is given up."""
     assert without_last_query(b"0 qid:1 1:1\n1 qid:2 1:1\n0 qid:2 1:") == b"0 qid:1 1:1\n"
     assert without_last_query(b"") == b""
+    with pytest.raises(TimeoutError):
+        read_within([b"x"], 0.0, 1)
+    with pytest.raises(ValueError, match="larger"):
+        read_within([b"x", b"xx"], float("inf"), 2)
+    assert read_within([b"x", b"x"], float("inf"), 2) == b"xx"
 
 
 def test_pip_settings_from_files_and_environment() -> None:
@@ -43,14 +49,6 @@ def test_without_an_index_or_the_right_archive_it_is_said(tmp_path: Path, monkey
     monkeypatch.setattr(mslr_sample, "_pip_settings", lambda: {"no-index": ["1"]})
     with pytest.raises(UnavailableError, match="pip config list"):
         fetch_mslr_sample(tmp_path)
-
-
-def test_a_slow_or_endless_answer_is_given_up() -> None:
-    with pytest.raises(TimeoutError):
-        read_within([b"x"], 0.0, 1)
-    with pytest.raises(ValueError, match="larger"):
-        read_within([b"x", b"xx"], float("inf"), 2)
-    assert read_within([b"x", b"x"], float("inf"), 2) == b"xx"
 
 
 @pytest.mark.nightly

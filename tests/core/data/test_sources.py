@@ -19,6 +19,7 @@ def test_generated_sets_say_what_they_are():
 
 
 def test_a_folder_is_read_in_its_published_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """And has folds, which nothing else has."""
     monkeypatch.setenv("FOLTR_CACHE", str(tmp_path / "cache"))
     for fold in (1, 2):
         (tmp_path / f"Fold{fold}").mkdir()
@@ -28,9 +29,6 @@ def test_a_folder_is_read_in_its_published_layout(tmp_path: Path, monkeypatch: p
     assert data.train.query_ids.tolist() == [2]
     assert (data.description, data.n_grades) == (f"{tmp_path}, fold 2", 3)
     assert load_data(str(tmp_path), seed=1).train.query_ids.tolist() == [1]
-
-
-def test_only_a_folder_has_folds():
     for name in ["synthetic", "synthetic-nonlinear", "synthetic-large", "mslr-sample"]:
         with pytest.raises(SettingsError, match="fold 2: only a folder has folds"):
             load_data(name, seed=1, fold=2)

@@ -55,12 +55,18 @@ def test_a_hash_is_what_is_written_down_and_a_whole_chain_is_counted():
 
 
 def test_a_moment_counts_not_its_time_zone_and_a_body_as_it_is_read():
-    """A database gives moments in the zone it likes; keys become text before the hash is made."""
+    """Keys become text before the hash is made; no moment without a zone, nothing that JSON does not have."""
     elsewhere = AT.astimezone(timezone(timedelta(hours=9)))
     assert next_entry(None, elsewhere, "erasure", {}).hash == next_entry(None, AT, "erasure", {}).hash
     entry = next_entry(None, AT, "erasure", {"rounds": {9: (1, 2), 10: ()}})
     assert entry.body == {"rounds": {"9": [1, 2], "10": []}}
     assert check_chain([entry]) == 1
+    with pytest.raises(ValueError, match="time zone"):
+        next_entry(None, datetime(2026, 1, 2), "erasure", {})  # noqa: DTZ001 (that is the test)
+    with pytest.raises(ValueError, match="JSON compliant"):
+        next_entry(None, AT, "erasure", {"coverage": float("inf")})
+    with pytest.raises(TypeError):
+        next_entry(None, AT, "erasure", {"digest": b"bytes"})
 
 
 @settings(derandomize=True)
@@ -76,6 +82,7 @@ def test_any_body_survives_the_database(body):
 
 
 def test_a_changed_field_is_found_where_it_is():
+    """Of one with a new hash the entry after it was chained to the old one; the change is named, not its witness."""
     for change in [
         {"at": AT + timedelta(microseconds=1)},
         {"kind": "erasures"},
@@ -89,10 +96,6 @@ def test_a_changed_field_is_found_where_it_is():
             entries = chain(5)
             entries[place] = replace(entries[place], **change)
             assert refused(entries).startswith(f"audit log: entry {place + 1} was changed"), (change, place)
-
-
-def test_an_entry_written_anew_with_its_hash_is_found():
-    """The entry after it was chained to the old one, and the change is named, not its witness."""
     entries = chain(5)
     entries[2] = next_entry(entries[1], AT, "erasure", {"n_updates": 0})
     assert refused(entries).startswith("audit log: entry 3 was changed: entry 4 was chained to another")
@@ -116,13 +119,3 @@ def test_entries_taken_out_or_mixed_in_are_found():
     assert refused(rest).startswith("audit log: entry 2 was changed")
     ours, theirs = chain(4), chain(4, "other")
     assert refused([*ours[:2], theirs[2], ours[3]]).startswith("audit log: entry 2 was changed")
-
-
-def test_what_cannot_be_hashed_is_refused_before_it_is_written():
-    """A moment without a zone, and numbers and things that JSON does not have."""
-    with pytest.raises(ValueError, match="time zone"):
-        next_entry(None, datetime(2026, 1, 2), "erasure", {})  # noqa: DTZ001 (that is the test)
-    with pytest.raises(ValueError, match="JSON compliant"):
-        next_entry(None, AT, "erasure", {"coverage": float("inf")})
-    with pytest.raises(TypeError):
-        next_entry(None, AT, "erasure", {"digest": b"bytes"})

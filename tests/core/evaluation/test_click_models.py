@@ -19,6 +19,12 @@ def test_published_models_have_a_probability_for_each_grade() -> None:
             model = click_model(name, n_grades)
             assert len(model.click_probability) == len(model.stop_probability) == n_grades, (n_grades, name)
             assert list(model.click_probability) == sorted(model.click_probability, reverse=name == "poison")
+    # FedIPS, Eq. 11: examination times 1 for the relevant grades, times 0.1 for the others.
+    for n_grades, expected in [(3, [0.1, 1, 1]), (5, [0.1, 0.1, 0.1, 1, 1])]:
+        model = click_model("fedips-1.5", n_grades)
+        assert list(model.click_probability) == expected
+        assert not any(model.stop_probability)
+        assert (model.examination_exponent, model.personal_spread) == (1.5, 0.1)
 
 
 def test_unknown_models_and_impossible_users_are_refused() -> None:
@@ -37,13 +43,9 @@ def test_unknown_models_and_impossible_users_are_refused() -> None:
             ClickModel("odd", click, stop)
     with pytest.raises(SettingsError, match="at least 0"):
         ClickModel("odd", (0.5,), (0.5,), -1.0)
-
-
-def test_a_perfect_user_clicks_exactly_the_best_and_reads_to_the_end(rng: np.random.Generator) -> None:
-    """Grade 4 is always clicked, grade 0 never, and no click stops the reading; an empty list has no clicks."""
-    clicks = simulate_clicks(click_model("perfect", 5), np.array([4, 0, 4, 0, 4], np.int16), rng)
-    assert clicks.tolist() == [True, False, True, False, True]
-    assert simulate_clicks(click_model("perfect", 3), np.array([], np.int16), rng).shape == (0,)
+    for grade in (-1, 3):
+        with pytest.raises(DataError, match="knows grades 0 to 2"):
+            simulate_clicks(click_model("navigational", 3), np.array([2, 2, grade], np.int16), np.random.default_rng(1))
 
 
 @pytest.mark.parametrize("name", ["navigational", "informational"])
@@ -57,22 +59,6 @@ def test_the_cascade_stops_after_clicks(rng: np.random.Generator, name: str) -> 
     assert p_value(second, 5000, click * (1 - click * stop)) > 1e-3
 
 
-def test_the_randomness_used_does_not_depend_on_the_clicks() -> None:
-    after = set()
-    for name in (*CLICK_MODEL_NAMES, "pbm-0.7", "fedips-1"):
-        rng = np.random.default_rng(5)
-        simulate_clicks(click_model(name, 5), np.array([4, 3, 0], np.int16), rng)
-        after.add(rng.random())
-    assert len(after) == 1
-
-
-@pytest.mark.parametrize("grade", [-1, 3])
-def test_a_grade_outside_the_table_is_refused(rng: np.random.Generator, grade: int) -> None:
-    """Labels 0 to 4 with a model for 0 to 2 are a mistake, wherever they stand in the list."""
-    with pytest.raises(DataError, match="knows grades 0 to 2"):
-        simulate_clicks(click_model("navigational", 3), np.array([2, 2, grade], np.int16), rng)
-
-
 def test_position_based_attention_falls_with_the_rank(rng: np.random.Generator) -> None:
     """P(click at rank i) = (1 / i)^eta * P(click | grade), whatever was clicked above; nobody stops."""
     for eta in [0.0, 0.5, 2.0]:
@@ -80,15 +66,6 @@ def test_position_based_attention_falls_with_the_rank(rng: np.random.Generator) 
         counts = np.sum([simulate_clicks(model, np.array([1, 2, 2]), rng) for _ in range(5000)], axis=0)
         for rank, (count, click) in enumerate(zip(counts.tolist(), (0.5, 1.0, 1.0), strict=True), start=1):
             assert p_value(count, 5000, click / rank**eta) > 1e-3, eta
-
-
-@pytest.mark.parametrize(("n_grades", "expected"), [(3, [0.1, 1, 1]), (5, [0.1, 0.1, 0.1, 1, 1])])
-def test_fedips_users_click_the_relevant(n_grades: int, expected: list[float]) -> None:
-    """Eq. 11: examination times 1 for the relevant grades, times 0.1 for the others."""
-    model = click_model("fedips-1.5", n_grades)
-    assert list(model.click_probability) == expected
-    assert not any(model.stop_probability)
-    assert (model.examination_exponent, model.personal_spread) == (1.5, 0.1)
 
 
 def test_personal_users_differ_around_the_model(rng: np.random.Generator) -> None:
@@ -103,7 +80,7 @@ def test_personal_users_differ_around_the_model(rng: np.random.Generator) -> Non
     assert rng.bit_generator.state == state
 
 
-def test_clicks_are_a_function_of_the_draws() -> None:
+def test_clicks_are_a_function_of_the_draws(rng: np.random.Generator) -> None:
     """Draw 2i decides the click at position i, draw 2i + 1 whether the user stops; the rest is not looked at."""
     model, relevance = click_model("navigational", 3), np.array([1, 1, 1])
     reads_on = np.array([0.49, 0.51, 0.51, 0.0, 0.49, 0.0, 9.0, 9.0])
@@ -112,6 +89,15 @@ def test_clicks_are_a_function_of_the_draws() -> None:
     assert clicks_from_draws(model, relevance, stops).tolist() == [True, False, False]
     with pytest.raises(DataError, match="3 documents need 6 draws, not 5"):
         clicks_from_draws(model, relevance, stops[:5])
+    after = set()
+    for name in (*CLICK_MODEL_NAMES, "pbm-0.7", "fedips-1"):
+        rng = np.random.default_rng(5)
+        simulate_clicks(click_model(name, 5), np.array([4, 3, 0], np.int16), rng)
+        after.add(rng.random())
+    assert len(after) == 1
+    clicks = simulate_clicks(click_model("perfect", 5), np.array([4, 0, 4, 0, 4], np.int16), rng)
+    assert clicks.tolist() == [True, False, True, False, True]
+    assert simulate_clicks(click_model("perfect", 3), np.array([], np.int16), rng).shape == (0,)
 
 
 def p_value(count: int, n: int, probability: float) -> float:

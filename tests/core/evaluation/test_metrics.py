@@ -39,13 +39,31 @@ def test_dcg_and_ndcg_by_hand() -> None:
     assert ndcg_at_k(np.array([0, 0])) == 0.0
     with pytest.raises(DataError, match="grade"):
         ndcg_at_k(np.array([-1, 1]))
+    data = dataset([[0, 1, 2], [0, 0]])
+    expected = [3 + 1 / log2(3), 0.0]
+    assert ideal_dcg_by_query(data.relevance, data.offsets, 10).tolist() == pytest.approx(expected)
+    assert ideal_dcg_by_query(data.relevance, data.offsets, 1).tolist() == [3.0, 0.0]
+    assert reciprocal_rank(np.array([False, False, True, True])) == 1 / 3
+    assert reciprocal_rank(np.zeros(10, bool)) == 0.0
 
 
 def test_mean_ndcg_leaves_out_queries_without_a_relevant_document() -> None:
+    """No relevant document, no cut-off, wrong shapes and diverged scores are errors with a reason."""
     data = dataset([[0, 1], [0, 0, 0], [2, 0]])
     result = mean_ndcg_of_scores(np.array([2.0, 1, 3, 2, 1, 2, 1]), data)
     assert result.mean == pytest.approx((1 / log2(3) + 1) / 2)
     assert (result.n_evaluated, result.n_queries) == (2, 3)
+    data = dataset([[0, 1]])
+    with pytest.raises(DataError, match="no query has a relevant document"):
+        mean_ndcg_of_scores(np.zeros(2), dataset([[0, 0]]))
+    with pytest.raises(DataError, match="at least 1"):
+        mean_ndcg_of_scores(np.zeros(2), data, 0)
+    with pytest.raises(DataError, match="2 documents"):
+        mean_ndcg_of_scores(np.zeros(3), data)
+    with pytest.raises(DataError, match="1 features"):
+        mean_ndcg_at_k(np.zeros(2), data)
+    with pytest.raises(DataError, match="finite"):
+        mean_ndcg_of_scores(np.array([np.nan, 1.0]), data)
 
 
 def test_mean_ndcg_is_the_mean_of_ndcg(rng: np.random.Generator) -> None:
@@ -64,34 +82,6 @@ def test_mean_ndcg_is_the_mean_of_ndcg(rng: np.random.Generator) -> None:
         result = mean_ndcg_at_k(weights, data, k)
         assert result.mean == pytest.approx(np.mean(expected)), k
         assert result.n_evaluated == len(expected), k
-
-
-def test_ideal_dcg_by_query() -> None:
-    """What nDCG divides by, for each query; 0 where nothing is relevant."""
-    data = dataset([[0, 1, 2], [0, 0]])
-    expected = [3 + 1 / log2(3), 0.0]
-    assert ideal_dcg_by_query(data.relevance, data.offsets, 10).tolist() == pytest.approx(expected)
-    assert ideal_dcg_by_query(data.relevance, data.offsets, 1).tolist() == [3.0, 0.0]
-
-
-def test_means_of_nothing_are_refused() -> None:
-    """No relevant document, no cut-off, wrong shapes and diverged scores are errors with a reason."""
-    data = dataset([[0, 1]])
-    with pytest.raises(DataError, match="no query has a relevant document"):
-        mean_ndcg_of_scores(np.zeros(2), dataset([[0, 0]]))
-    with pytest.raises(DataError, match="at least 1"):
-        mean_ndcg_of_scores(np.zeros(2), data, 0)
-    with pytest.raises(DataError, match="2 documents"):
-        mean_ndcg_of_scores(np.zeros(3), data)
-    with pytest.raises(DataError, match="1 features"):
-        mean_ndcg_at_k(np.zeros(2), data)
-    with pytest.raises(DataError, match="finite"):
-        mean_ndcg_of_scores(np.array([np.nan, 1.0]), data)
-
-
-def test_reciprocal_rank() -> None:
-    assert reciprocal_rank(np.array([False, False, True, True])) == 1 / 3
-    assert reciprocal_rank(np.zeros(10, bool)) == 0.0
 
 
 def test_it_agrees_with_scikit_learn(rng):

@@ -29,30 +29,29 @@ def value(name: str, *grades: int) -> float:
     return float(values_by_query([read_metric(name)], scores, dataset(list(grades)))[name][0])
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("ndcg@2", (7 / log2(3)) / (15 + 7 / log2(3))),
-        ("ndcg", (7 / log2(3) + 1 / log2(4) + 15 / log2(5)) / (15 + 7 / log2(3) + 1 / log2(4))),
-        ("mrr", 1 / 2),
-        ("mrr@1", 0.0),
-        ("err@2", 7 / 16 / 2),
-        ("err", 7 / 16 / 2 + 9 / 16 * 1 / 16 / 3 + 9 / 16 * 15 / 16 * 15 / 16 / 4),
-        ("map", (1 / 2 + 2 / 3 + 3 / 4) / 3),
-        ("map@3", (1 / 2 + 2 / 3) / 3),
-    ],
-)
-def test_values_by_hand(name: str, expected: float) -> None:
+def test_values_by_hand() -> None:
     """Grades 0, 3, 1, 4 in ranked order."""
-    assert value(name, 0, 3, 1, 4) == pytest.approx(expected, rel=1e-12)
+    for name, expected in {
+        "ndcg@2": (7 / log2(3)) / (15 + 7 / log2(3)),
+        "ndcg": (7 / log2(3) + 1 / log2(4) + 15 / log2(5)) / (15 + 7 / log2(3) + 1 / log2(4)),
+        "mrr": 1 / 2,
+        "mrr@1": 0.0,
+        "err@2": 7 / 16 / 2,
+        "err": 7 / 16 / 2 + 9 / 16 * 1 / 16 / 3 + 9 / 16 * 15 / 16 * 15 / 16 / 4,
+        "map": (1 / 2 + 2 / 3 + 3 / 4) / 3,
+        "map@3": (1 / 2 + 2 / 3) / 3,
+    }.items():
+        assert value(name, 0, 3, 1, 4) == pytest.approx(expected, rel=1e-12), name
 
 
 def test_max_rr_looks_at_ten_documents() -> None:
-    """As the published code does: a relevant document at rank 11 counts for mrr only."""
+    """A relevant document at rank 11 counts for mrr only; equal scores keep the document order."""
     late = [0] * 10 + [2]
     assert value("maxrr", *late) == value("mrr@10", *late) == 0.0
     assert value("mrr", *late) == 1 / 11
     assert value("maxrr", *[0] * 9, 1) == 1 / 10
+    rows = ranked_rows(np.array([1.0, 2.0, 2.0, 0.0, 0.0, 3.0]), dataset([0, 1, 0], [1, 0, 0]))
+    assert rows.tolist() == [1, 2, 0, 5, 3, 4]
 
 
 def test_queries_without_a_relevant_document_do_not_count(rng: np.random.Generator) -> None:
@@ -68,13 +67,14 @@ def test_queries_without_a_relevant_document_do_not_count(rng: np.random.Generat
         assert np.isfinite(found["map"]).sum() == expected.n_evaluated
 
 
-def test_equal_scores_keep_the_document_order() -> None:
-    rows = ranked_rows(np.array([1.0, 2.0, 2.0, 0.0, 0.0, 3.0]), dataset([0, 1, 0], [1, 0, 0]))
-    assert rows.tolist() == [1, 2, 0, 5, 3, 4]
-
-
-def test_a_metric_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plain function of the ranked grades, the best order's and k; a value that is not finite is an error."""
+def test_wrong_names_and_scores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one's own: a function of the ranked grades, the best order's and k, of finite values."""
+    for wrong in ("ndgc@10", "ndcg@0", "ndcg@", "maxrr@5", "", "NDCG@10", "ndcg@10 "):
+        with pytest.raises(SettingsError, match="known are ndcg, mrr, err, map, maxrr"):
+            read_metric(wrong)
+    for scores in (np.zeros(3), np.array([np.inf, 0.0])):
+        with pytest.raises(DataError, match="2 finite scores"):
+            ranked_rows(scores, dataset([0, 1]))
 
     def precision(ranked: np.ndarray, ideal: np.ndarray, k: int) -> float:
         assert sorted(ranked, reverse=True) == ideal.tolist()
@@ -85,13 +85,3 @@ def test_a_metric_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert value("precision@4", 0, 3, 1, 4, 1) == 3 / 4
     with pytest.raises(DataError, match="broken: nan for query 0"):
         value("broken", 0, 1)
-
-
-def test_wrong_names_and_scores_are_refused() -> None:
-    """The message lists the known names; scores must be one finite number for each document."""
-    for wrong in ("ndgc@10", "ndcg@0", "ndcg@", "maxrr@5", "", "NDCG@10", "ndcg@10 "):
-        with pytest.raises(SettingsError, match="known are ndcg, mrr, err, map, maxrr"):
-            read_metric(wrong)
-    for scores in (np.zeros(3), np.array([np.inf, 0.0])):
-        with pytest.raises(DataError, match="2 finite scores"):
-            ranked_rows(scores, dataset([0, 1]))

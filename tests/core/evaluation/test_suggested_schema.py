@@ -49,9 +49,6 @@ def test_of_names_alone_nothing_is_measured():
     schema = unmeasured_schema("shop", ["bm25", "price"])
     assert (schema.name, schema.version, schema.names) == ("shop", 1, ["bm25", "price"])
     assert {feature.scaling for feature in schema.features} == {"per_query"}
-
-
-def test_names_that_a_schema_cannot_have():
     for name, names, said in [
         ("sh/op", ["a"], "name"),
         ("shop", ["a", "a"], "two features are called 'a'"),

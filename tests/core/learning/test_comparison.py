@@ -18,6 +18,7 @@ def after(differences, weights=None):
 
 
 def test_the_mean_and_its_standard_error_are_those_of_a_ratio_of_fading_sums():
+    """A list without a preference says nothing, and does not make what is known fade."""
     known, fading = after([-1.0, 0.0], [1.0, 3.0]), COMPARISON_DECAY
     mean = -fading / (fading + 3)
     n_lists = fading + 1
@@ -25,10 +26,6 @@ def test_the_mean_and_its_standard_error_are_those_of_a_ratio_of_fading_sums():
     assert known.mean == pytest.approx(mean)
     assert known.n_lists == pytest.approx(n_lists)
     assert known.standard_error == pytest.approx(math.sqrt(n_lists / (n_lists - 1) * residuals) / (fading + 3))
-
-
-def test_a_list_without_a_preference_says_nothing():
-    """No mean, no certainty, no opinion; nor does it make what is known fade."""
     known = after([-1.0, 0.5])
     assert known.with_list(0.0, 0.0, 0.0) == known
     assert (Comparison().mean, Comparison().standard_error, Comparison().opinion) == (0.0, math.inf, Opinion.NONE)
@@ -48,17 +45,13 @@ def test_what_it_takes_to_have_an_opinion(side):
 
 
 def test_what_is_old_fades():
-    """A model that was better and is worse now is found worse, however long it was better."""
+    """A model that is worse now is found worse, however long it was better; by chance as a normal deviate is beyond."""
     rng = np.random.default_rng(1)
     known = after(0.3 + 0.3 * rng.normal(size=2000))
     assert known.opinion is Opinion.BETTER
     for difference in -0.3 + 0.3 * rng.normal(size=600):
         known = known.with_list(0.5 + difference / 2, 0.5 - difference / 2, 1.0)
     assert known.opinion is Opinion.WORSE
-
-
-def test_models_that_users_like_equally_are_seldom_found_different():
-    """By chance about as often as a normal deviate is beyond the bound."""
     rng = np.random.default_rng(2)
     found = [after(rng.choice([-1.0, 0.0, 1.0], 60), rng.random(60)).opinion for _ in range(400)]
     by_chance = math.erfc(VOTES_BEYOND / math.sqrt(2))

@@ -10,28 +10,21 @@ from foltr.core.learning.gate import SHARED_OPENS_AT
 
 
 def test_a_bet_by_hand() -> None:
-    """A fourth of each stake's gain; nothing without credits."""
+    """A fourth of each stake's gain. Each client counts by the number of its lists, the most favourable not at all."""
     assert (Credits().score, Credits().growth) == (0.0, 1.0)
     some = Credits(3.0, 4.0)
     assert some.score == 3.0 / 2.0
     assert some.growth == pytest.approx(sum(math.exp(s * 3.0 - s * s * 4.0 / 2) for s in STAKES) / 4)
     assert math.isfinite(Credits(1e9, 1.0).growth)
-
-
-def test_the_most_favourable_client_of_up_to_ten_is_left_out() -> None:
     totals, squares = np.array([3.0, 1.0, 2.0, -1.0]), np.full(4, 4.0)
     assert pooled(totals, squares) == (1.0 + 2.0 - 1.0, 16.0)
     assert pooled(-totals, squares) == (-3.0 - 2.0 - 1.0, 16.0)
     assert pooled(np.array([-9.0, 2.0, 3.0]), squares[:3]) == (-2.0 + 2.0, 12.0), "-9 counts like the best of the rest"
-
-
-def test_one_client_or_none_says_nothing() -> None:
     assert pooled(np.array([9.0]), np.array([9.0])) == pooled(np.empty(0), np.empty(0)) == Credits()
-
-
-def test_a_client_with_many_lists_counts_like_the_others() -> None:
-    """By the number of its lists, in either direction: a hundred times as many weigh a hundredth each."""
     assert pooled(np.array([3.0, 2.0, 100.0]), np.array([4.0, 4.0, 400.0])) == (1.0 + 2.0, 12.0)
+    honest = np.full(90, 1.0)
+    totals = np.concatenate([honest, np.full(10, -1e9)])
+    assert pooled(totals, np.full(100, 2.0)).total == 90 - 10 - 10
 
 
 @pytest.mark.parametrize("n", [8, 100, 1000])
@@ -59,10 +52,3 @@ def test_at_most_one_federation_in_a_hundred_believes_in_a_model_that_is_no_bett
         totals, squares = np.cumsum(credits_, axis=0), np.cumsum(weights**2, axis=0)
         n_fooled += any(pooled(*row).growth >= SHARED_OPENS_AT for row in zip(totals, squares, strict=True))
     assert n_fooled <= 0.01 * n_federations
-
-
-def test_a_tenth_that_speaks_against_everything_only_delays() -> None:
-    """Each takes as much as the best of the others gives, at most."""
-    honest = np.full(90, 1.0)
-    totals = np.concatenate([honest, np.full(10, -1e9)])
-    assert pooled(totals, np.full(100, 2.0)).total == 90 - 10 - 10

@@ -32,14 +32,11 @@ def test_noise_is_a_function_of_the_seed() -> None:
 
 
 def test_round_seeds_differ_by_device_and_version_and_have_63_bits() -> None:
-    """One per device and model version, never negative as a signed integer."""
+    """One per device and model version, never negative; what is earned is indexed by rank."""
     seeds = {round_noise_seed(device, version) for device in (0, 1, 2**63 - 1) for version in range(100)}
     assert len(seeds) == 300
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert round_noise_seed(5, 6) == round_noise_seed(5, 6)
-
-
-def test_reciprocal_rank_values_are_indexed_by_rank() -> None:
     assert reciprocal_rank_values(3).tolist() == [0.0, 1.0, 1 / 2, 1 / 3]
     assert reciprocal_rank_index(np.array([False, False, True, True])) == 3
     assert reciprocal_rank_index(np.zeros(10, bool)) == 0

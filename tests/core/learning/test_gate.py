@@ -49,6 +49,9 @@ def test_a_gate_is_closed_until_interleaved_lists_speak_for_the_model() -> None:
     assert not after(Gate(), 10, Source.INTERLEAVED, THIRD, credit=1).is_open, "lower clicks weigh less"
     assert after(Gate(), 20, Source.INTERLEAVED, FIRST, credit=1).is_open
     assert Source.MODEL in {source_of_next(opened(), rng) for _ in range(100)}
+    gate = after(opened(), 30, Source.INTERLEAVED, FIRST, credit=-1)
+    assert not gate.is_open
+    assert gate.credits == FadingMean() or gate.credits.total < 0.0, "those that opened it were another model's"
 
 
 def test_at_most_one_gate_in_a_hundred_ever_opens_for_a_model_that_is_no_better() -> None:
@@ -80,12 +83,6 @@ def test_a_gate_opens_for_a_model_that_is_better_and_the_sooner_the_better_it_is
         needed[share] = np.quantile(counts, [0.5, 0.9])
     assert (needed[0.7] <= [80.0, 200.0]).all()
     assert (needed[0.9] <= [25.0, 40.0]).all()
-
-
-def test_an_open_gate_closes_on_credits_of_the_base() -> None:
-    gate = after(opened(), 30, Source.INTERLEAVED, FIRST, credit=-1)
-    assert not gate.is_open
-    assert gate.credits == FadingMean() or gate.credits.total < 0.0, "those that opened it were another model's"
 
 
 @pytest.mark.parametrize(("clicks", "at_most"), [(NONE, 10), (THIRD, 12)])
@@ -130,14 +127,12 @@ def told(of_all: Credits, gate: Gate | None = None) -> Gate:
 
 
 def test_all_clients_credits_open_a_gate_that_has_lists_of_the_base_to_compare_with() -> None:
+    """Unless its own credits speak against the model."""
     assert (told(BETTER).shared.growth > 30.0) is (told(WORSE).shared.growth < 1.0) is True
     assert not after(told(BETTER), int(FEWEST_BASE_LISTS), Source.BASE, FIRST).is_open, "the oldest weigh less"
     assert after(told(BETTER), 80, Source.BASE, FIRST).is_open
     assert not after(told(WORSE), 80, Source.BASE, FIRST).is_open
     assert not after(told(Credits(6.0, 40.0)), 80, Source.BASE, FIRST).is_open
-
-
-def test_all_clients_credits_do_not_open_a_gate_whose_own_speak_against_the_model() -> None:
     objecting = after(Gate(), 3, Source.INTERLEAVED, FIRST, credit=-1)
     assert not after(told(BETTER, objecting), 80, Source.BASE, FIRST).is_open
 
@@ -155,9 +150,8 @@ def test_a_gate_that_was_closed_is_opened_by_own_clicks_only() -> None:
 
 def test_more_lists_are_interleaved_if_all_clients_credits_speak_for_the_model() -> None:
     """And less than all while lists of the base are missing."""
-    assert [told(of_all).share_interleaved for of_all in (Credits(), WORSE, BETTER)] == [
-        *(SHARE_WARY, SHARE_WARY, SHARE_PROMISING)
-    ]
+    shares = [told(of_all).share_interleaved for of_all in (Credits(), WORSE, BETTER)]
+    assert shares == [SHARE_WARY, SHARE_WARY, SHARE_PROMISING]
     with_base = after(Gate(), 80, Source.BASE, FIRST)
     shares = [told(Credits(total, 4.0), with_base).share_interleaved for total in (-1.1, 0.0, 1.1)]
     assert shares == [SHARE_WARY, SHARE_PROMISING, SHARE_LIKELY]
@@ -169,12 +163,27 @@ def test_more_lists_are_interleaved_if_all_clients_credits_speak_for_the_model()
 
 
 def test_counts_are_of_all_lists_by_source() -> None:
+    """A fading mean is the weighted one; a gate that was handed out cannot be changed."""
     gate = after(after(Gate(), 3, Source.BASE, THIRD), 1, Source.BASE, NONE)
     count = gate.count(Source.BASE)
     assert (count.lists, count.clicked) == (4, 3)
     assert count.click_through_rate == 3 / 4
     assert count.mean_reciprocal_rank == pytest.approx((1 / 3 + 1 / 3 + 1 / 3 + 0) / 4)
     assert gate.count(Source.MODEL).click_through_rate == 0.0
+    mean = FadingMean()
+    for number in (1.0, 0.0, 1.0):
+        mean = mean.with_next(number, 0.5)
+    assert mean.mean == pytest.approx((0.25 * 1 + 0.5 * 0 + 1 * 1) / 1.75)
+    assert mean.share_of_variance == pytest.approx((0.0625 + 0.25 + 1) / 1.75**2)
+    assert FadingMean().mean == 0.0
+    assert after(Gate(), int(FEWEST_CREDITS), Source.BASE, FIRST).model_score == 0.0
+    made_of = {Source.BASE: ShownCount(1, 1, 1.0)}
+    gate = Gate(counts=made_of)
+    made_of.clear()
+    with pytest.raises(TypeError):
+        gate.counts[Source.BASE] = ShownCount()
+    assert gate.counts == {Source.BASE: ShownCount(1, 1, 1.0)}
+    assert gate == Gate(counts=gate.counts)
 
 
 def test_a_click_on_what_both_orders_begin_with_tells_nothing() -> None:
@@ -187,26 +196,6 @@ def test_a_click_on_what_both_orders_begin_with_tells_nothing() -> None:
     last_of_all = with_list(Gate(), Source.INTERLEAVED, np.array([True, True, True]), to_credit)
     assert last_of_all.credits == with_list(Gate(), Source.INTERLEAVED, THIRD, to_credit).credits
     assert (last_of_all.credits.mean, last_of_all.credits.weight) == (-1.0, 0.5)
-
-
-def test_a_fading_mean_is_the_weighted_one() -> None:
-    mean = FadingMean()
-    for number in (1.0, 0.0, 1.0):
-        mean = mean.with_next(number, 0.5)
-    assert mean.mean == pytest.approx((0.25 * 1 + 0.5 * 0 + 1 * 1) / 1.75)
-    assert mean.share_of_variance == pytest.approx((0.0625 + 0.25 + 1) / 1.75**2)
-    assert FadingMean().mean == 0.0
-    assert after(Gate(), int(FEWEST_CREDITS), Source.BASE, FIRST).model_score == 0.0
-
-
-def test_a_gate_that_was_handed_out_cannot_be_changed():
-    made_of = {Source.BASE: ShownCount(1, 1, 1.0)}
-    gate = Gate(counts=made_of)
-    made_of.clear()
-    with pytest.raises(TypeError):
-        gate.counts[Source.BASE] = ShownCount()
-    assert gate.counts == {Source.BASE: ShownCount(1, 1, 1.0)}
-    assert gate == Gate(counts=gate.counts)
 
 
 @pytest.mark.parametrize("source", [Source.BASE, Source.MODEL])
@@ -224,17 +213,13 @@ def test_clicks_that_come_later_make_the_gate_that_they_would_have_made_at_once(
 
 
 def test_a_click_on_a_list_from_before_the_gate_closed_changes_no_mean_that_began_again() -> None:
-    """It is counted, for readers."""
+    """It is counted, for readers. An interleaved list gives one credit, by the first clicks that tell orders apart."""
     closed = after(with_list(opened(), Source.MODEL, NONE), 20, Source.MODEL, NONE)
     assert not closed.is_open
     n_since = closed.count(Source.MODEL).lists - 1
     clicked = with_more_clicks(closed, Source.MODEL, (NONE, FIRST), n_since)
     assert clicked.of_model == closed.of_model
     assert clicked.count(Source.MODEL).clicked == 1
-
-
-def test_an_interleaved_list_gives_one_credit_however_its_clicks_come() -> None:
-    """By the first clicks that tell the two orders apart."""
     to_credit = np.array([1, 0, -1], np.int8)
     gate = with_list(Gate(), Source.INTERLEAVED, NONE, to_credit)
     assert gate.credits == FadingMean()

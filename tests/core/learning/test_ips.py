@@ -5,9 +5,7 @@ from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.ips import ips_step, position_propensities
 
 
-def literal_loss(
-    weights: np.ndarray, features: np.ndarray, ranking: np.ndarray, clicks: np.ndarray, propensities: np.ndarray
-) -> float:
+def literal_loss(weights, features, ranking, clicks, propensities) -> float:
     """FedIPS, Eq. 4, sum by sum in double precision."""
     total = 0.0
     for i, document in enumerate(ranking):
@@ -18,14 +16,7 @@ def literal_loss(
     return total
 
 
-def literal_step(
-    weights: np.ndarray,
-    features: np.ndarray,
-    ranking: np.ndarray,
-    clicks: np.ndarray,
-    propensities: np.ndarray,
-    learning_rate: float,
-) -> np.ndarray:
+def literal_step(weights, features, ranking, clicks, propensities, learning_rate) -> np.ndarray:
     """FedIPS, Algorithm 1, lines 5 to 8, with the gradient of each hinge by itself."""
     weights = weights.copy()
     for i, document in enumerate(ranking):
@@ -41,30 +32,21 @@ def literal_step(
 
 
 def interaction(rng: np.random.Generator, docs: int = 15, d: int = 6, k: int = 5) -> tuple:
-    return (
-        rng.normal(size=d),
-        rng.random((docs, d), dtype=np.float32),
-        rng.permutation(docs)[:k],
-        rng.random(k) < 0.5,
-        position_propensities(1.0, k),
-    )
+    weights, features = rng.normal(size=d), rng.random((docs, d), dtype=np.float32)
+    return weights, features, rng.permutation(docs)[:k], rng.random(k) < 0.5, position_propensities(1.0, k)
 
 
-def test_position_propensities_by_hand() -> None:
-    """(1 / rank)^exponent; attention never rises with the rank."""
+def test_one_click_by_hand() -> None:
+    """From zero weights: eta / p times the sum of x_d - x_d'. Attention is (1 / rank)^exponent."""
+    features = np.array([[1, 0], [0, 1], [1, 1]], np.float32)
+    after = ips_step(np.zeros(2), features, np.array([2, 0]), np.array([False, True]), np.array([1.0, 0.25]), 0.1)
+    assert after == pytest.approx(0.1 * 4 * np.array([(1 - 0) + (1 - 1), (0 - 1) + (0 - 1)]))
     assert position_propensities(1.0, 4).tolist() == [1.0, 1 / 2, 1 / 3, 1 / 4]
     assert position_propensities(0.5, 4)[3] == pytest.approx(0.5)
     assert position_propensities(0.0, 3).tolist() == [1.0, 1.0, 1.0]
     for exponent in [-0.5, np.nan, np.inf]:
         with pytest.raises(SettingsError, match="at least 0"):
             position_propensities(exponent, 3)
-
-
-def test_one_click_by_hand() -> None:
-    """From zero weights every hinge is active: the step is eta / p times the sum of x_d - x_d'."""
-    features = np.array([[1, 0], [0, 1], [1, 1]], np.float32)
-    after = ips_step(np.zeros(2), features, np.array([2, 0]), np.array([False, True]), np.array([1.0, 0.25]), 0.1)
-    assert after == pytest.approx(0.1 * 4 * np.array([(1 - 0) + (1 - 1), (0 - 1) + (0 - 1)]))
 
 
 def test_step_is_the_published_algorithm(rng: np.random.Generator) -> None:
@@ -76,25 +58,8 @@ def test_step_is_the_published_algorithm(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(mine, slow, rtol=1e-9, atol=1e-12)
 
 
-def test_one_step_goes_down_the_slope_of_the_loss(rng: np.random.Generator) -> None:
-    """For one click, the step is minus the numerical derivative of the loss, away from the kinks."""
-    for _ in range(20):
-        weights, features, ranking, _, propensities = interaction(rng)
-        scores = features.astype(float) @ weights
-        assert (np.abs(1.0 - np.abs(scores[:, None] - scores)) > 1e-4).all()
-        clicks = np.arange(5) == 3
-        seen = (features, ranking, clicks, propensities)
-        slope = [
-            (literal_loss(weights + shift, *seen) - literal_loss(weights - shift, *seen)) / 2e-6
-            for shift in 1e-6 * np.eye(6)
-        ]
-        np.testing.assert_allclose(ips_step(weights, *seen, 1.0) - weights, np.negative(slope), rtol=1e-6, atol=1e-6)
-
-
 def test_weighted_clicks_stand_for_relevance(rng: np.random.Generator) -> None:
-    """With clicks = examined * relevant the mean of the weighted loss is that of the labels (Eq. 9); the
-    unweighted one is far off.
-    """
+    """The mean of the weighted loss is that of the labels (Eq. 9); the unweighted one is far off."""
     weights, features, ranking, _, propensities = interaction(rng, docs=12, k=12)
     relevant = rng.random(12) < 0.5
     ones = np.ones(12)
@@ -106,27 +71,6 @@ def test_weighted_clicks_stand_for_relevance(rng: np.random.Generator) -> None:
         unweighted.append(literal_loss(weights, features, ranking, clicks, ones))
     assert abs(np.mean(weighted) - full) < 4 * np.std(weighted) / np.sqrt(4000)
     assert np.mean(unweighted) + 20 * np.std(unweighted) / np.sqrt(4000) < full
-
-
-def test_learning_from_weighted_clicks_orders_by_relevance(rng: np.random.Generator) -> None:
-    """Documents that a steep position bias hides are ranked as relevance would, and less so without weights."""
-    truth = rng.normal(size=6)
-    propensities = position_propensities(1.5, 10)
-    w_ips, w_avg = np.zeros(6), np.zeros(6)
-    for _ in range(1500):
-        features = rng.random((10, 6), dtype=np.float32)
-        quality = (features - 0.5) @ truth
-        # The ranking in production misses half of what makes a document good.
-        ranking = np.argsort(-(features[:, :3] @ truth[:3]))
-        clicks = (rng.random(10) < propensities) & (quality[ranking] > 0.3)
-        w_ips = ips_step(w_ips, features, ranking, clicks, propensities, 0.001)
-        w_avg = ips_step(w_avg, features, ranking, clicks, np.ones(10), 0.001)
-
-    def cosine(weights: np.ndarray) -> float:
-        return float(weights @ truth / np.linalg.norm(weights) / np.linalg.norm(truth))
-
-    assert cosine(w_ips) > 0.95
-    assert cosine(w_ips) > cosine(w_avg)
 
 
 def test_without_a_click_nothing_is_learned_and_nothing_is_overwritten(rng: np.random.Generator) -> None:
@@ -145,12 +89,10 @@ def test_wrong_interactions_are_refused() -> None:
         ({"ranking": [0, 9]}, "candidates"),
         ({"ranking": [-1, 0]}, "candidates"),
         ({"ranking": [1, 1]}, "twice"),
-        ({"ranking": [0, 1, 2]}, "one entry for each"),
         ({"clicks": [True]}, "one entry for each"),
         ({"propensities": [1.0]}, "one entry for each"),
         ({"propensities": [1.0, 0.0]}, "outside"),
         ({"propensities": [1.5, 1.0]}, "outside"),
-        ({"propensities": [np.nan, 1.0]}, "outside"),
         ({"weights": [0.0]}, "features"),
         ({"weights": [0.0, np.nan]}, "finite"),
     ]:

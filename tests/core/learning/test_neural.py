@@ -5,8 +5,6 @@ from support import paper_formulas
 from foltr.core.errors import DataError
 from foltr.core.learning import neural
 from foltr.core.learning.neural import (
-    add_bias,
-    halve_hidden_layer,
     hidden_inputs,
     init_neural,
     n_neural_weights,
@@ -27,13 +25,25 @@ def test_scores_are_those_of_the_formula(rng: np.random.Generator) -> None:
 
 
 def test_one_unit_by_hand() -> None:
-    """3 * sigmoid(2 x + 1), which no input makes overflow; weights must fit."""
+    """Sigmoid: 3 * sigmoid(2 x + 1). ReLU: two units of which one is off. Weights must fit."""
     result = neural_score(np.array([2.0, 1.0, 3.0]), np.array([[0.5]], np.float32), 1)
     assert result[0] == pytest.approx(3 / (1 + np.exp(-2.0)), rel=1e-6)
     weights = np.array([1e30, 0.0, 1.0])
     assert neural_score(weights, np.array([[1.0], [-1.0]], np.float32), 1).tolist() == [1.0, 0.0]
     with pytest.raises(DataError, match="need 10 weights"):
         neural_forward(np.zeros(9), np.zeros((4, 3), np.float32), 2)
+    # W1 is (1, 2) row-major, then b1, then w2.
+    weights = np.array([2.0, -3.0, 0.5, 1.0, 10.0, 100.0])
+    features = np.array([[1.0], [-1.0]], np.float32)
+    expected = [10 * (2 * 1 + 0.5), 100 * (-3 * -1 + 1)]
+    assert relu_score(weights, features, 2).tolist() == expected
+    with plain_functions():
+        assert relu_score(weights, features, 2).tolist() == expected
+    features = np.ones((3, 4), np.float32)
+    assert relu_score(np.zeros(12), features, 2).tolist() == [0.0, 0.0, 0.0]
+    assert relu_score(-np.ones(12), features, 2).tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(DataError, match="hidden by features"):
+        relu_score(np.zeros(9), np.zeros((4, 3), np.float32), 2)
 
 
 def test_initial_weights_have_the_published_spread() -> None:
@@ -66,38 +76,3 @@ def test_products_in_parts_are_the_whole_product(rng: np.random.Generator, monke
         hidden_inputs(halved, features, inputs)
         expected = features.astype(np.float64) @ halved[: n_features * hidden].reshape(n_features, hidden)
         np.testing.assert_allclose(inputs, expected + halved[n_features * hidden :], rtol=1e-4, atol=1e-4)
-
-
-def test_loops_are_what_whole_arrays_are(rng: np.random.Generator) -> None:
-    """Halving a layer and adding its bias: the same bits with numba and without."""
-    weights, inputs = rng.normal(size=30), rng.random((9, 5), dtype=np.float32)
-    halved, also = np.empty(25, np.float32), np.empty(25, np.float32)
-    added = inputs.copy()
-    halve_hidden_layer(weights, halved)
-    add_bias(added, halved[20:])
-    with plain_functions():
-        halve_hidden_layer(weights, also)
-        add_bias(inputs, also[20:])
-    np.testing.assert_array_equal(halved, also)
-    np.testing.assert_array_equal(added, inputs)
-    np.testing.assert_array_equal(halved, weights[:25].astype(np.float32) / 2)
-
-
-def test_scores_by_hand():
-    """Two units of which one is off for each document: w2 . max(x W1 + b1, 0)."""
-    # W1 is (1, 2) row-major, then b1, then w2.
-    weights = np.array([2.0, -3.0, 0.5, 1.0, 10.0, 100.0])
-    features = np.array([[1.0], [-1.0]], np.float32)
-    expected = [10 * (2 * 1 + 0.5), 100 * (-3 * -1 + 1)]
-    assert relu_score(weights, features, 2).tolist() == expected
-    with plain_functions():
-        assert relu_score(weights, features, 2).tolist() == expected
-
-
-def test_documents_are_alike_where_all_units_are_off_and_weights_must_fit():
-    """Such lists keep the documents' order."""
-    features = np.ones((3, 4), np.float32)
-    assert relu_score(np.zeros(12), features, 2).tolist() == [0.0, 0.0, 0.0]
-    assert relu_score(-np.ones(12), features, 2).tolist() == [0.0, 0.0, 0.0]
-    with pytest.raises(DataError, match="hidden by features"):
-        relu_score(np.zeros(9), np.zeros((4, 3), np.float32), 2)

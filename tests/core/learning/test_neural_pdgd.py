@@ -40,9 +40,19 @@ def test_step_follows_the_differences_of_the_objective(rng: np.random.Generator,
 
 
 def test_a_step_is_a_new_array(seen: tuple[np.ndarray, ...]) -> None:
+    """And sizes must fit."""
     before = seen[0].copy()
     assert (neural_pdgd_step(*seen, 0.1) != before).any()
     assert (seen[0] == before).all()
+    weights, features, ranking, clicks = seen
+    with pytest.raises(DataError, match="weights"):
+        neural_pdgd_step(weights[:-1], features, ranking, clicks, 0.1)
+    tanhs, scores = neural_forward(weights, features, HIDDEN)
+    reversals = clicked_reversals(scores, ranking, clicks)
+    with pytest.raises(DataError, match="hidden by features"):
+        neural_step(weights[:-1], features, tanhs, scores, ranking, clicks, reversals, 0.1, 0.0, weights, False)
+    with pytest.raises(DataError, match="base weights"):
+        neural_pdgd_step(weights, features, ranking, clicks, 0.1, 0.5, weights[:-1])
 
 
 @pytest.mark.parametrize("click", [False, True])
@@ -55,15 +65,3 @@ def test_fedprox_pulls_towards_the_base(seen: tuple[np.ndarray, ...], rng: np.ra
     pulled = neural_pdgd_step(weights, features, ranking, clicks, 0.1, 0.5, base)
     np.testing.assert_allclose(pulled, plain - 0.1 * 0.5 * (weights - base), rtol=1e-12)
     assert (plain == weights).all() != click
-
-
-def test_sizes_must_fit(seen: tuple[np.ndarray, ...]) -> None:
-    weights, features, ranking, clicks = seen
-    with pytest.raises(DataError, match="weights"):
-        neural_pdgd_step(weights[:-1], features, ranking, clicks, 0.1)
-    tanhs, scores = neural_forward(weights, features, HIDDEN)
-    reversals = clicked_reversals(scores, ranking, clicks)
-    with pytest.raises(DataError, match="hidden by features"):
-        neural_step(weights[:-1], features, tanhs, scores, ranking, clicks, reversals, 0.1, 0.0, weights, False)
-    with pytest.raises(DataError, match="base weights"):
-        neural_pdgd_step(weights, features, ranking, clicks, 0.1, 0.5, weights[:-1])

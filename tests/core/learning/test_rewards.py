@@ -15,15 +15,11 @@ def test_a_list_earns_by_its_first_click():
 
 
 def test_the_means_are_over_all_lists():
-    """Those without a click or a document count, too."""
+    """However sums are rounded no mean exceeds the share of clicked lists: such an update would be refused."""
     lists = [ListRewards(1.0, 0.25), ListRewards(0.5, 1.0), ListRewards(0.0, 0.0), ListRewards(0.0, 0.0)]
     assert mean_of_lists(lists) == (0.5, 1.5 / 4, 1.25 / 4)
     assert first_click_reward(np.zeros(0, np.bool_)) == 0.0
     assert base_order_reward(np.zeros(0, np.int64), np.zeros(0, np.bool_)) == 0.0
-
-
-def test_no_mean_exceeds_the_share_of_clicked_lists():
-    """However the sums are rounded: an update that said so would be refused."""
     rng = np.random.default_rng(3)
     for _ in range(200):
         lists = [

@@ -54,27 +54,16 @@ def test_what_a_data_frame_has_for_a_missing_value_is_no_number(library):
     assert np.isnan(as_numbers(frame, NAMES)[1, 0])
     with pytest.raises(DataError, match="'bm25' of document 1 is 'dear'; expected numbers"):
         as_numbers(frame_of(library, [{"bm25": "1", "price": 2.0}, {"bm25": "dear", "price": 3.0}]), NAMES)
+    # A data frame that was made of no hits has no columns.
+    assert len(as_numbers(frame_of(library, []), NAMES)) == 0
     if library == "pandas":
         nullable = frame.convert_dtypes()
         with pytest.raises(DataError, match="'bm25' of document 1 is <NA>; expected numbers"):
             as_numbers(nullable, NAMES)
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_no_hits_are_no_rows(library):
-    """A data frame that was made of an empty list has no columns."""
-    frames = pytest.importorskip(library, reason=f"{library} is not installed")
-    assert len(as_numbers(frames.DataFrame([]), NAMES)) == 0
-
-
-def test_a_column_given_twice_is_named():
-    """Which of the two counts, nobody could say."""
-    with pytest.raises(DataError, match="the data frame has 'bm25' twice"):
-        as_numbers(Frame([[1, 2, 3]], ["bm25", "price", "bm25"]), NAMES)
-
-
 def test_dicts_are_matched_by_their_keys():
-    """Each row by its own, and an error names the row."""
+    """Each row by its own, and an error names the row; of a column given twice nobody could say which counts."""
     assert as_numbers(ROWS, NAMES).tolist() == WANTED
     assert as_numbers(tuple(ROWS), NAMES).tolist() == WANTED
     for rows, words in [
@@ -83,12 +72,13 @@ def test_dicts_are_matched_by_their_keys():
         ([ROWS[0], {**ROWS[1], "title": "tea"}], "row 1 has 'title', which is no feature of the schema"),
         ([ROWS[0], [1.0, 2.0]], "row 1 is no dict"),
         ([ROWS[0], {"bm25": "dear", "price": 1}], "'bm25' of document 1 is 'dear'; expected numbers"),
-        ([ROWS[0], {"bm25": [1], "price": 1}], r"'bm25' of document 1 is \[1\]; expected numbers"),
     ]:
         with pytest.raises(DataError, match=words):
             as_numbers(rows, NAMES)
     with pytest.raises(DataError, match="rows are dicts; give a schema"):
         as_numbers(ROWS)
+    with pytest.raises(DataError, match="the data frame has 'bm25' twice"):
+        as_numbers(Frame([[1, 2, 3]], ["bm25", "price", "bm25"]), NAMES)
 
 
 def test_a_value_that_is_no_number_is_named():
@@ -99,9 +89,7 @@ def test_a_value_that_is_no_number_is_named():
         ([[1, 2, 3], [3, 4, "dear"]], NAMES, "row 1, column 2 is 'dear'; expected numbers"),
         ([[1, 2], [3]], NAMES, "row 1 has 1 columns, and row 0 has 2"),
         ([[1, 2], [3, 4j]], NAMES, "'price' of document 1 is 4j; expected numbers"),
-        (["tea", "pot"], NAMES, "expected numbers, "),
         ("tea", None, "expected numbers, "),
-        ({"bm25": 1}, NAMES, "got a dict of columns; give rows: a dict for each document"),
         ({"bm25": [1.5, 3.0]}, None, "got a dict of columns; give rows: a dict for each document"),
         (object(), None, "expected numbers, "),
         (np.array([["2026-01-01"]], "M8[s]"), None, "row 0, column 0 is .*2026-01-01"),

@@ -28,24 +28,8 @@ def test_each_kind_follows_its_formula():
     assert scale(np.array([[0.0, 0.0, 0.0, 8.0]] * 3), ALL)[:, 3].tolist() == [0.0] * 3
     assert scale(np.array([[0.0, 0.0, 0.0, 8.0]]), ALL)[0, 3] == 0.0
     assert scale(np.zeros((0, 4)), ALL).shape == (0, 4)
-
-
-@given(st.lists(st.tuples(VALUES, VALUES, VALUES, VALUES), min_size=1, max_size=6))
-def test_whatever_comes_is_between_0_and_1(rows):
-    """Also the largest values that a feature may have, without a warning of NumPy."""
-    scaled = scale(np.array(rows), ALL)
-    assert ((scaled >= 0.0) & (scaled <= 1.0)).all()
-
-
-@given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=6))
-def test_scaling_keeps_the_order_of_values(pairs):
-    """A larger value never becomes a smaller one, whatever the scaling."""
-    values = np.repeat(np.array(pairs).reshape(-1, 1), 4, axis=1)
-    scaled = scale(values, ALL)[np.argsort(values[:, 0], kind="stable")]
-    assert (np.diff(scaled, axis=0) >= 0.0).all()
-
-
-def test_the_first_value_that_is_no_feature_is_named():
+    values = np.array([[-3.0, -1.0, -0.5, 7.0], [7.0, 9.0, 0.25, 3.0], [6.0, 99.0, 1.0, 5.0], [-2.0, 100.0, 2.0, 4.0]])
+    assert clipped_share(values, ALL).tolist() == [0.5, 0.5, 0.5, 0.0]
     for bad in [math.nan, math.inf, -math.inf, 4e38]:
         values = np.zeros((3, 4))
         assert first_unusable(values) is None, bad
@@ -53,6 +37,10 @@ def test_the_first_value_that_is_no_feature_is_named():
         assert first_unusable(values) == (1, 2), bad
 
 
-def test_the_share_outside_the_bounds_is_counted():
-    values = np.array([[-3.0, -1.0, -0.5, 7.0], [7.0, 9.0, 0.25, 3.0], [6.0, 99.0, 1.0, 5.0], [-2.0, 100.0, 2.0, 4.0]])
-    assert clipped_share(values, ALL).tolist() == [0.5, 0.5, 0.5, 0.0]
+@given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=6))
+def test_scaling_keeps_the_order_of_values(pairs):
+    """A larger value never becomes a smaller one, and any is between 0 and 1, without a warning of NumPy."""
+    values = np.repeat(np.array(pairs).reshape(-1, 1), 4, axis=1)
+    scaled = scale(values, ALL)[np.argsort(values[:, 0], kind="stable")]
+    assert (np.diff(scaled, axis=0) >= 0.0).all()
+    assert ((scaled >= 0.0) & (scaled <= 1.0)).all()

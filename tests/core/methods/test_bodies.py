@@ -30,7 +30,7 @@ def masked(values, proof=b""):
 
 
 def test_what_is_stored_is_what_came():
-    """Packing and unpacking changes no bit; a norm proof is in the same blob, to be sealed or erased with it."""
+    """To the bit, a norm proof in the same blob; a row that no release wrote is an error with its encoding in it."""
     for body, dim in [
         (dense([1.0, -2.0, 0.5, 0.0]), 4),
         (part([1.0, -2.0], start=3), 6),
@@ -39,10 +39,6 @@ def test_what_is_stored_is_what_came():
     ]:
         assert unpack_body(*pack_body(body), dim) == body, (body, dim)
     assert pack_body(masked(2 * LAST, b"proof of")) == ("masked_u64", 2 * LAST + b"proof of")
-
-
-def test_damaged_rows_are_named():
-    """A row that no release wrote is an error with the encoding in it, not numbers from nowhere."""
     for encoding, data in [("dense_f32", b"1234567"), ("part_f32", b"123"), ("evolution", b"short"), ("zip", b"")]:
         with pytest.raises(DataError, match=encoding):
             unpack_body(encoding, data, 4)
@@ -58,16 +54,12 @@ def test_a_body_that_fits_passes():
         (masked(2 * LAST, 3 * LAST), MASKED),
     ]:
         check_body(body, spec)
-
-
-def test_a_body_that_does_not_fit_gets_its_code():
     for body, spec, code in [
         (dense([0.0] * 5), DENSE, "wrong_shape"),
         (dense([np.nan, 0.0, 0.0, 0.0]), DENSE, "not_finite"),
         (dense([np.inf, 0.0, 0.0, 0.0]), DENSE, "not_finite"),
         (dense([1.1e6, 0.0, 0.0, 0.0]), DENSE, "out_of_range"),
         (dense([1e38, 0.0, 0.0, 0.0]), DENSE, "out_of_range"),  # its square is beyond float32
-        (part([0.0] * 4), DENSE, "wrong_shape"),
         (dense([0.0] * 6), PART, "wrong_shape"),
         (part([0.0] * 4, start=1), PART, "wrong_shape"),
         (part([0.0] * 3), PART, "wrong_shape"),

@@ -70,8 +70,8 @@ def test_lists_are_those_of_the_logging_policy(rng, policy, policy_of_lists):
         assert variant == 0
 
 
-def test_clicks_below_the_last_known_position_are_not_learned(rng):
-    """Those above it are, from all candidates, however long the list was."""
+def test_clicks_below_the_last_known_position_are_not_learned(rng, interaction):
+    """Those above it are, however long the list was; nor is a list with a click that no update could hold."""
     for method, own, serp_length, learned in [
         ("fedips", [1.0, 0.5, 0.25], 5, [1.0, 0.5, 0.25]),
         ("fedips", [1.0, 0.9, 0.8, 0.7, 0.6], 2, [1.0, 0.9]),
@@ -87,10 +87,6 @@ def test_clicks_below_the_last_known_position_are_not_learned(rng):
         cut = Interaction(0, features, shown.ranking[:k], shown.clicks[:k])
         np.testing.assert_array_equal(delta_of(device, rng), expected(cut, np.array(learned)))
         assert (delta_of(device, rng) != 0).any(), (method, own, serp_length, learned)
-
-
-def test_a_click_that_no_update_could_hold_is_not_learned(rng, interaction):
-    """An application's own propensity may be next to nothing: that list goes, the others stay."""
     _, device = device_of(own_propensities=np.array([1.0, 0.5, 1e-9, 0.25, 0.2]))
     device.learn(Interaction(0, interaction.features, interaction.ranking[:2], interaction.clicks[:2]), rng)
     learned = delta_of(device, rng)
@@ -116,7 +112,7 @@ def test_estimates_are_made_of_the_positions_they_are_kept_for(rng):
 
 
 def test_what_is_announced_weighs_ten_lists(rng):
-    """A click shows that its position was examined; thirty such lists outweigh the announced 1/5 three to one."""
+    """The relevance function is sent beside the ranker; the propensities are kept and taken up again."""
     training, device = device_of_estimated(np.concatenate([BASE, np.zeros(7, np.float32)]))
     k = training.serp_length
     for i in range(30):
@@ -124,10 +120,6 @@ def test_what_is_announced_weighs_ten_lists(rng):
         device.learn(Interaction(i, features, np.arange(k), np.ones(k, np.bool_)), rng)
     counts = np.frombuffer(device.local_state()).reshape(2, k)
     np.testing.assert_allclose(propensities_of(counts), (10 / np.arange(1, k + 1) + 30) / 40)
-
-
-def test_estimates_stay_on_the_device_and_go_on(rng):
-    """The relevance function is sent beside the ranker; the propensities are kept and taken up again."""
     base = np.concatenate([BASE, np.zeros(7, np.float32)])
     training, device = device_of_estimated(base)
     see(device, training, rng, n=20)

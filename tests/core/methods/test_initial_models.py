@@ -28,9 +28,6 @@ def test_weights_by_name_are_in_the_order_of_the_schema(tmp_path):
     assert model.weights_of(LINEAR, SHOP).dtype == np.float32
     model = written(tmp_path, '{"weights": [0, 8, -0.5]}')
     assert model.weights_of(LINEAR, None).tolist() == model.weights_of(LINEAR, SHOP).tolist() == [0.0, 8.0, -0.5]
-
-
-def test_what_is_written_is_read(tmp_path):
     model = InitialModel.of(SHOP, np.array([1.0, 2.5, -3.0]))
     again = written(tmp_path, model.to_json())
     assert again == model
@@ -38,7 +35,7 @@ def test_what_is_written_is_read(tmp_path):
 
 
 def test_weights_for_something_else_are_refused(tmp_path):
-    """The error says what the weights are for; a neural ranker takes none."""
+    """The error says what the weights are for; a neural ranker takes none; a file that is no model is one line."""
     for text, schema, words in [
         ('{"weights": {"bm25": 1}}', None, "takes a schema: --schema"),
         ('{"weights": {"bm52": 1}}', SHOP, "'bm52' is no feature of schema shop 1; it has bm25, price, age"),
@@ -50,21 +47,9 @@ def test_weights_for_something_else_are_refused(tmp_path):
             written(tmp_path, text).weights_of(LINEAR, schema)
     with pytest.raises(SettingsError, match="makes a linear ranker"):
         written(tmp_path, '{"weights": [1, 2, 3]}').weights_of(NeuralRankerSpec(n_features=3, hidden=1), None)
-
-
-def test_a_file_that_is_no_model_is_refused_in_one_line(tmp_path):
-    for text in [
-        "no JSON",
-        "{}",
-        '{"weights": "heavy"}',
-        '{"weights": [1, "2"]}',
-        '{"weights": [1e9]}',
-        '{"weights": {"bm25": NaN}}',
-        '{"weights": [1], "n": 1}',
-        '{"schema_hash": "12", "weights": [1]}',
-    ]:
+    for text in ["no JSON", "{}", '{"weights": [1e9]}', '{"weights": {"bm25": NaN}}', '{"weights": [1], "n": 1}']:
         with pytest.raises(SettingsError, match=r"model\.json: .*docs/features\.md") as refused:
             written(tmp_path, text)
         assert "\n" not in str(refused.value), text
-        with pytest.raises(SettingsError, match="No such file"):
-            InitialModel.read(tmp_path / "none.json")
+    with pytest.raises(SettingsError, match="No such file"):
+        InitialModel.read(tmp_path / "none.json")

@@ -24,6 +24,7 @@ EXPECTED = {
 
 
 def test_each_exploration_draws_its_own_lists():
+    """As long as there are documents."""
     for text, draw in EXPECTED.items():
         for seed in range(5):
             shown = draw_list(read_exploration(text), SCORES, K, np.random.default_rng(seed))
@@ -31,9 +32,6 @@ def test_each_exploration_draws_its_own_lists():
             np.testing.assert_array_equal(shown.ranking, expected.ranking)
             np.testing.assert_array_equal(shown.reversals, expected.reversals)
             assert shown.log_probability == expected.log_probability, text
-
-
-def test_a_list_is_as_long_as_there_are_documents():
     for text in EXPECTED:
         for n in (1, 3):
             shown = draw_list(read_exploration(text), SCORES[:n], K, np.random.default_rng(1))

@@ -80,7 +80,7 @@ def test_what_the_federation_did_too_is_not_personal(training):
 
 
 def test_evidence_counts_by_james_and_stein(training, rng):
-    """n equal rests r: s = 1 - c n r^2 / (n r)^2 = 1 - c / n; one update is none: its sum is as long as its noise."""
+    """n equal rests r: s = 1 - c n r^2 / (n r)^2 = 1 - c / n, whatever the personal rate; one update is none."""
     rest, aside = np.zeros(DIM), np.zeros(DIM)
     rest[0], aside[1] = 0.3, 1.0
     for n in (1, 2, 4, 10):
@@ -91,31 +91,14 @@ def test_evidence_counts_by_james_and_stein(training, rng):
     assert state.noise > 0.0
     assert state.share == 0.0
     np.testing.assert_array_equal(start, state.base)
-
-
-def test_noise_stays_out_of_the_ranker(training):
-    """Of users like everybody else few have any personal weight, and a small one."""
-    shares = []
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        updates, moves = rng.normal(size=(2, 50, DIM))
-        shares.append(state_after(training, updates, 0.1 * moves)[0].share)
-    assert np.mean(np.array(shares) > 0.0) < 0.45
-    assert np.mean(shares) < 0.15
-
-
-def test_the_personal_rate_scales_signal_and_noise_alike(training):
-    """Its ratio to the shared one is how far the personal part goes with each round; the share does not change."""
     fast = training_for("fpdgd-personal", {"personal_learning_rate": 0.4}, 4)
-    rest, aside = np.zeros(DIM), np.zeros(DIM)
-    rest[0], aside[1] = 0.3, 1.0
     one, other = (state_after(which, [rest] * 5, [aside] * 5)[0] for which in (training, fast))
     np.testing.assert_allclose(other.direction, 4 * one.direction)
     assert other.share == pytest.approx(one.share)
 
 
 def test_the_same_model_again_settles_nothing(training, rng):
-    """An update whose model has not come yet waits, and what is learned on the old model adds to it."""
+    """An update whose model has not come yet waits; state survives storage, bytes of another model are left behind."""
     model = model_of(0.1, 0.2)
     first = device_of(training, model)
     see(first, training, rng)
@@ -126,10 +109,6 @@ def test_the_same_model_again_settles_nothing(training, rng):
     learned = (first.weights - model) + (second.weights - model)
     np.testing.assert_allclose(state.pending, learned)
     assert state.noise == 0.0
-
-
-def test_state_survives_storage(training, rng):
-    """Bytes and back, bit for bit; bytes of another model or damaged ones are left behind."""
     state, _ = state_after(training, rng.normal(size=(3, DIM)), rng.normal(size=(3, DIM)))
     data = state.to_bytes()
     again = PersonalState.from_bytes(data, DIM)

@@ -49,15 +49,13 @@ def test_no_room_is_made_for_what_is_not_there(tmp_path):
 
 
 def test_an_archive_that_is_small_only_while_packed_is_refused(tmp_path):
+    """Nor are pickles read."""
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.npy", "w") as file:
         for _ in range(300):
             file.write(bytes(2**20))
     assert (tmp_path / "a.npz").stat().st_size < 2**20
     with pytest.raises(ValueError, match="unpacked it is larger than a sample of features can be"):
         read_arrays_file(tmp_path / "a.npz", FileKind.SAMPLE)
-
-
-def test_pickles_are_not_read(tmp_path):
     file = io.BytesIO()
     np.save(file, np.array([{}], dtype=object), allow_pickle=True)
     (tmp_path / "a.npy").write_bytes(file.getvalue())

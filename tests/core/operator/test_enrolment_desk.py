@@ -1,6 +1,7 @@
 """The desk: whatever it dies of, one token makes one device, and the same request gets the same answer."""
 
 import shutil
+from contextlib import contextmanager
 
 import pytest
 
@@ -23,6 +24,23 @@ HOUR = 3600.0
 
 class CrashError(Exception):
     """The desk ends here."""
+
+
+@pytest.fixture
+def dies_at(monkeypatch):
+    """A desk that dies at this step."""
+
+    @contextmanager
+    def dies(step):
+        def die(here):
+            if here == step:
+                raise CrashError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(enrolment_desk, "failpoint", die)
+            yield
+
+    return dies
 
 
 class Device:
@@ -83,6 +101,7 @@ def answer(folder, device, **options):
 
 
 def test_a_device_gets_its_credentials_and_its_key_stays_where_it_is(folder):
+    """And its key stays where it is; a lost answer costs another one, and neither a serial nor a password."""
     (device,) = devices(folder, "till")
     code, credentials = answer(folder, device)
     assert code is EnrolmentCode.ENROLLED
@@ -91,6 +110,15 @@ def test_a_device_gets_its_credentials_and_its_key_stays_where_it_is(folder):
     key = credentials.enrolment_public_key
     enrolment = read_enrolment(credentials.enrolment_bytes, key, "mail", "till")
     assert (enrolment.public_key, enrolment.serial) == (device.key.public, 2)
+    (device,) = devices(folder, "other")
+    door = Door()
+    first = served(folder, device, door=door)
+    again = served(folder, device, door=door, now=NOW + 2 * HOUR)
+    assert again.answers == first.answers
+    assert again.head is None
+    assert door.admitted == ["other"]
+    with open_authority(folder) as authority:
+        assert authority.register.next_serial == 4
 
 
 @pytest.mark.parametrize("privacy", list(Privacy))
@@ -107,40 +135,12 @@ def test_a_device_that_enrols_itself_is_pinned_as_the_folder_says(tmp_path, priv
         assert authority.reissue_credentials("till", BROKER).enrolment == credentials.enrolment
 
 
-def test_the_same_request_gets_the_same_answer_to_the_byte(folder):
-    """A lost answer costs another one, and neither a serial nor a password."""
-    (device,) = devices(folder, "till")
-    door = Door()
-    first = served(folder, device, door=door)
-    again = served(folder, device, door=door, now=NOW + 2 * HOUR)
-    assert again.answers == first.answers
-    assert again.head is None
-    assert door.admitted == ["till"]
-    with open_authority(folder) as authority:
-        assert authority.register.next_serial == 3
-
-
-def test_another_key_hears_that_the_token_is_used(folder):
-    (device,) = devices(folder, "till")
-    served(folder, device)
-    with open_authority(folder) as authority:
-        thief = Device(authority.tokens.get(device.token), device.token_key)
-    assert answer(folder, thief) == (EnrolmentCode.TOKEN_USED, None)
-
-
 @pytest.mark.parametrize("step", ["token_claimed", "token_enrolled", "token_used"])
-def test_a_desk_that_dies_anywhere_goes_on_from_there(folder, step, monkeypatch):
+def test_a_desk_that_dies_anywhere_goes_on_from_there(folder, step, dies_at):
     """One serial is spent, the device's key is the one in the register, and nobody else gets the token meanwhile."""
     (device,) = devices(folder, "till")
-
-    def die(here):
-        if here == step:
-            raise CrashError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(enrolment_desk, "failpoint", die)
-        with pytest.raises(CrashError):
-            served(folder, device)
+    with dies_at(step), pytest.raises(CrashError):
+        served(folder, device)
     with open_authority(folder) as authority:
         thief = Device(authority.tokens.get(device.token), device.token_key)
     assert answer(folder, thief)[0] is EnrolmentCode.TOKEN_USED
@@ -151,24 +151,18 @@ def test_a_desk_that_dies_anywhere_goes_on_from_there(folder, step, monkeypatch)
         assert authority.tokens.get(device.token).state is TokenState.USED
 
 
-def test_what_the_operator_does_between_a_crash_and_the_next_request_counts(folder, monkeypatch):
+def test_what_the_operator_does_between_a_crash_and_the_next_request_counts(folder, dies_at):
     """The device was enrolled, its answer was not made, and it was revoked: it is not let in again."""
     (device,) = devices(folder, "till")
-    with monkeypatch.context() as patch:
-        patch.setattr(enrolment_desk, "failpoint", lambda here: here == "token_enrolled" and _die())
-        with pytest.raises(CrashError):
-            served(folder, device)
+    with dies_at("token_enrolled"), pytest.raises(CrashError):
+        served(folder, device)
     with open_authority(folder) as authority:
         authority.revoke("till")
     assert answer(folder, device) == (EnrolmentCode.NAME_CHANGED, None)
 
 
-def _die():
-    raise CrashError
-
-
 def test_a_token_for_a_name_that_is_enrolled_replaces_the_device(folder):
-    """With a higher serial, and the one before is in the roster as void."""
+    """With a higher serial, the one before void in the roster; a second token was made for the name as it stood."""
     (device,) = devices(folder, "first")
     code, credentials = answer(folder, device)
     assert code is EnrolmentCode.ENROLLED
@@ -176,10 +170,6 @@ def test_a_token_for_a_name_that_is_enrolled_replaces_the_device(folder):
         assert authority.register.enrolled["first"].serial == 2
         assert authority.register.revoked == {"first": 2}
     assert read_enrolment(credentials.enrolment_bytes, credentials.enrolment_public_key, "mail", "first").serial == 2
-
-
-def test_two_tokens_of_one_name_make_one_device(folder):
-    """In one batch or one after the other: the second was made for the name as it stood before."""
     one, two = devices(folder, "till")[0], devices(folder, "till")[0]
     both = served(folder, one, two)
     assert set(both.answers) == {one.token}
@@ -188,14 +178,8 @@ def test_two_tokens_of_one_name_make_one_device(folder):
 
 def test_a_batch_is_one_visit_to_the_broker(folder):
     """Twenty devices that start together cost one change of its files."""
-    asking = devices(folder, *(f"till-{i}" for i in range(20)))
-    visits = []
-
-    def door(names):
-        visits.append(list(names))
-        return dict.fromkeys(names, BROKER)
-
-    done = served(folder, *asking, door=door)
+    asking, visits = devices(folder, *(f"till-{i}" for i in range(20))), []
+    done = served(folder, *asking, door=lambda names: visits.append(names) or dict.fromkeys(names, BROKER))
     assert len(visits) == 1
     assert set(done.codes.values()) == {EnrolmentCode.ENROLLED}
 

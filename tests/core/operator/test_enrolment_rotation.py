@@ -1,11 +1,13 @@
 """An operator's folder gets another enrolment key in place, wherever that is interrupted."""
 
 import base64
+from contextlib import suppress
 
 import pytest
 
 from foltr.core.errors import SettingsError
 from foltr.core.operator import credentials as credentials_module
+from foltr.core.operator import enrolment_rotation, register
 from foltr.core.operator.credentials import BrokerAccess, read_credentials
 from foltr.core.operator.enrolment_rotation import begin_rotation
 from foltr.core.operator.folder import create_authority, open_authority
@@ -102,31 +104,14 @@ def test_who_was_revoked_or_replaced_is_not_kept(folder):
 
 
 @pytest.mark.parametrize("n_writes", range(8))
-def test_it_is_completed_wherever_it_was_interrupted(folder, monkeypatch, n_writes):
+def test_it_is_completed_wherever_it_was_interrupted(folder, interrupted, n_writes):
     """Opening the folder again is all it takes; nothing is signed by a key that is lost."""
     with open_authority(folder) as authority:
         devices = [authority.enrol("device-1", BROKER)]
         begin(authority)
-    modules = [credentials_module]
-    from foltr.core.operator import enrolment_rotation, register
-
-    modules += [enrolment_rotation, register]
-    write, left = credentials_module.write_secret, [n_writes]
-
-    def killed(*arguments, **options):
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        write(*arguments, **options)
-
-    with monkeypatch.context() as patch:
-        for module in modules:
-            patch.setattr(module, "write_secret", killed)
-        try:
-            with open_authority(folder):
-                pass
-        except KeyboardInterrupt:
-            pass
+    modules = (credentials_module, enrolment_rotation, register)
+    with interrupted(n_writes, *modules), suppress(KeyboardInterrupt), open_authority(folder):
+        pass
     is_whole(folder, devices)
 
 

@@ -20,7 +20,7 @@ def stated(by: SigningKey) -> bytes:
 
 
 def test_the_newest_keys_are_believed_over_two_rotations():
-    """And the federator's where the newest enrolment key states it; an older statement than the file's is no news."""
+    """The federator's where the newest enrolment key states it, a former key's statement only where it is kept."""
     found = follow_retained(OLD, SUCCESSION, stated(THIRD))
     assert found.blocker is None
     assert found.credentials.enrolment_public_key == THIRD.public
@@ -28,9 +28,6 @@ def test_the_newest_keys_are_believed_over_two_rotations():
     newer = OLD.model_copy(update={"federator_key": key_to_text(NEXT.public), "federator_key_sequence": 2})
     assert follow_retained(newer, None, stated(FIRST)).blocker is None
     assert key_topics("mail") == ["foltr/v1/mail/operator-key", "foltr/v1/mail/federator-key"]
-
-
-def test_what_a_former_key_states_counts_only_where_it_is_kept():
     statement = stated(FIRST)
     assert follow_retained(OLD, SUCCESSION, statement).credentials.federator_public_key == FEDERATOR.public
     kept = issue_succession(THIRD, "mail", LINKS, [document_digest(statement)])
@@ -38,16 +35,13 @@ def test_what_a_former_key_states_counts_only_where_it_is_kept():
 
 
 def test_where_nothing_is_retained_the_file_counts():
-    """And where another key states the federator's, it is said what to do."""
+    """Where another key states the federator's, it is said what to do; somebody else's succession changes nothing."""
     assert follow_retained(OLD, None, None).credentials is OLD
     assert follow_retained(OLD, b"", b"").blocker is None
     silent = follow_retained(OLD, None, stated(THIRD))
     assert silent.credentials is OLD
     assert "foltr broker config --force" in silent.blocker
     assert "foltr operator publish" in silent.blocker
-
-
-def test_a_succession_of_somebody_else_takes_nothing_from_the_file():
     thief = SigningKey.generate()
     forged = issue_succession(thief, "mail", [issue_link(thief, "mail", 1, SECOND.public)], [])
     for succession in (forged, b"junk"):

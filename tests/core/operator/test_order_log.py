@@ -4,28 +4,19 @@ import pytest
 
 from foltr.core.errors import SettingsError
 from foltr.core.operator.order_log import OrderLog
+from foltr.core.protocol import orders
 from foltr.core.protocol.codec import encode
-from foltr.core.protocol.orders import (
-    AllowReset,
-    ForgetClient,
-    ForgetTombstone,
-    OrderAnswer,
-    OrderReply,
-    QuarantineClient,
-    SetDeadline,
-    VoidOrder,
-)
 from foltr.core.protocol.signing import SigningKey
 
 KEY = SigningKey.generate()
 
 
 def deadline(seconds):
-    return SetDeadline(federation="mail", round=1, max_time_s=float(seconds))
+    return orders.SetDeadline(federation="mail", round=1, max_time_s=float(seconds))
 
 
-def answered(signed, reply=OrderReply.OBEYED):
-    answer = OrderAnswer(federation="mail", number=signed.number, digest=signed.digest, reply=reply, newest=1)
+def answered(signed, reply=orders.OrderReply.OBEYED):
+    answer = orders.OrderAnswer(federation="mail", number=signed.number, digest=signed.digest, reply=reply, newest=1)
     return encode(answer, "topic", 1, KEY)
 
 
@@ -48,7 +39,7 @@ def test_what_is_written_is_there_when_the_folder_is_opened_again(folder):
     first, _ = log.write(deadline(1)), log.write(deadline(2))
     assert told(opened(folder)) == [(1, 1), (2, 2)]
     log.record_answer(1, answered(first))
-    log.record_answer(1, answered(first, OrderReply.REFUSED))
+    log.record_answer(1, answered(first, orders.OrderReply.REFUSED))
     again = opened(folder)
     assert (told(again), again.newest) == ([(2, 2)], 2)
     assert [entry.answer and str(entry.answer.reply) for entry in again.entries()] == ["obeyed", None]
@@ -68,20 +59,12 @@ def test_orders_go_above_others_in_the_sequence_in_which_they_were_given(folder)
 
 
 @pytest.mark.parametrize("n_renamed", [0, 1, 2])
-def test_a_renumbering_that_is_interrupted_gives_no_order_two_numbers(folder, monkeypatch, n_renamed):
+def test_a_renumbering_that_is_interrupted_gives_no_order_two_numbers(folder, interrupted, n_renamed):
     """Each has its old number or its new one, and is read as signed under that."""
     log = opened(folder)
     for seconds in (1, 2, 3):
         log.write(deadline(seconds))
-    left = [n_renamed]
-
-    def interrupted(*_):
-        if left[0] == 0:
-            raise KeyboardInterrupt
-        left[0] -= 1
-
-    monkeypatch.setattr(log, "get", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(n_renamed, log, name="get"), pytest.raises(KeyboardInterrupt):
         log.renumber(1, 5)
     again = opened(folder)
     assert sorted(seconds for _, seconds in told(again)) == [1, 2, 3]
@@ -90,33 +73,29 @@ def test_a_renumbering_that_is_interrupted_gives_no_order_two_numbers(folder, mo
 
 
 def test_a_lost_number_is_filled_with_an_order_that_asks_for_nothing(folder):
+    """Nor is a reset that was answered given again: the job of that number may be another after a restore."""
     log = opened(folder)
     log.write(deadline(1))
     log.renumber(1, 2)
-    assert log.order_or_void(2).order == VoidOrder(federation="mail")
+    assert log.order_or_void(2).order == orders.VoidOrder(federation="mail")
     assert log.order_or_void(3).order == deadline(1)
-
-
-def test_an_order_to_reset_that_was_answered_is_not_given_again(folder):
-    """A database that was restored has lost it, and the job of that number may be another by now."""
-    log = opened(folder)
-    reset = log.write(AllowReset(federation="mail", job=1))
-    assert log.order_or_void(1) == reset
-    log.record_answer(1, answered(reset))
-    assert log.order_or_void(1).order == VoidOrder(federation="mail", replaces=reset.digest)
-    assert opened(folder).order_or_void(1).order == VoidOrder(federation="mail", replaces=reset.digest)
+    reset = log.write(orders.AllowReset(federation="mail", job=1))
+    assert log.order_or_void(4) == reset
+    log.record_answer(4, answered(reset))
+    for again in (log, opened(folder)):
+        assert again.order_or_void(4).order == orders.VoidOrder(federation="mail", replaces=reset.digest)
 
 
 def test_a_forgotten_name_leaves_orders_that_stand_for_the_others(folder):
     log, tombstone = opened(folder), bytes(range(16))
-    quarantine = log.write(QuarantineClient(federation="mail", client_id="device-7", reason="x"))
-    log.write(QuarantineClient(federation="mail", client_id="device-8", reason="x"))
-    forget = log.write(ForgetClient(federation="mail", client_id="device-7", serial=4))
+    quarantine = log.write(orders.QuarantineClient(federation="mail", client_id="device-7", reason="x"))
+    log.write(orders.QuarantineClient(federation="mail", client_id="device-8", reason="x"))
+    forget = log.write(orders.ForgetClient(federation="mail", client_id="device-7", serial=4))
     log.redact_client("device-7", bytes(32), tombstone)
     void, other, stands = (signed.order for signed in opened(folder).after(0))
-    assert void == VoidOrder(federation="mail", replaces=quarantine.digest)
+    assert void == orders.VoidOrder(federation="mail", replaces=quarantine.digest)
     assert other.client_id == "device-8"
-    assert stands == ForgetTombstone(
+    assert stands == orders.ForgetTombstone(
         federation="mail", salt=bytes(32), tombstone=tombstone, serial=4, replaces=forget.digest
     )
     assert not [path for path in folder.iterdir() if b"device-7" in path.read_bytes()]

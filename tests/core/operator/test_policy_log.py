@@ -20,21 +20,16 @@ TOPIC = Topics("mail").policy
 
 def policy(version, federation="mail", keys=None):
     """A policy whose helpers have keys of its own, or those of the policy ``keys``."""
-    keys = version if keys is None else keys
+    sealing = {i: bytes([i, version if keys is None else keys]) * 16 for i in (1, 2)}
     helpers = tuple(
-        HelperKeys(
-            name=f"h{i}",
-            signing_key=bytes([i]) * 32,
-            sealing_key=bytes([i, keys]) * 16,
-            epoch_keys=[bytes([i, keys]) * 16],
-        )
-        for i in (1, 2)
+        HelperKeys(name=f"h{i}", signing_key=bytes([i]) * 32, sealing_key=key, epoch_keys=[key])
+        for i, key in sealing.items()
     )
     return policy_of(PolicyTerms(helpers, norm_proof="none"), federation, version, 1000.0)
 
 
 def test_a_policy_is_kept_as_it_was_signed(folder):
-    """Each version, for whoever opens the folder later; before the first there is none."""
+    """Each version, for whoever opens the folder later; each names those before it, also over a gap."""
     with open_authority(folder) as operator:
         assert operator.policies.newest() is None
         issued = [operator.issue_policy(policy(version)) for version in (1, 2, 7)]
@@ -45,45 +40,34 @@ def test_a_policy_is_kept_as_it_was_signed(folder):
             operator.policies.get(3)
         key = operator.operator.enrolment_public_key
     assert all(read_policy(one.signed, key, "mail") == one for one in issued)
+    assert [one.policy.predecessors for one in issued] == [[], [issued[0].hash], [issued[1].hash, issued[0].hash]]
+    assert lineage_of(issued[2], issued[0]) is Lineage.SUCCESSOR
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_version_is_used_once(folder, version):
-    """Neither the same nor a lower one: devices take only higher ones."""
+def test_a_version_is_used_once_and_brings_new_sealing_keys(folder):
+    """Devices take only higher ones; older keys are destroyed, or what was sealed to them could be opened for ever."""
     with open_authority(folder) as operator:
+        operator.issue_policy(policy(1))
         issued = operator.issue_policy(policy(2))
-        with pytest.raises(SettingsError, match="not above 2"):
-            operator.issue_policy(policy(version, keys=9))
+        for version in (1, 2):
+            with pytest.raises(SettingsError, match="not above 2"):
+                operator.issue_policy(policy(version, keys=9))
+        with pytest.raises(SettingsError, match="h1 has the sealing key of an older policy"):
+            operator.issue_policy(policy(3, keys=1))
         assert operator.policies.newest() == issued
 
 
-def test_a_policy_brings_new_sealing_keys(folder):
-    """Those of an older one are to be destroyed, or what was sealed to them could be opened for ever."""
+def test_a_damaged_policy_is_named(folder):
+    """So is a copy of version 1 as version 2, which would be two policies with one hash."""
     with open_authority(folder) as operator:
         operator.issue_policy(policy(1))
-        operator.issue_policy(policy(2))
-        with pytest.raises(SettingsError, match="h1 has the sealing key of an older policy"):
-            operator.issue_policy(policy(3, keys=1))
-        assert operator.policies.newest_version == 2
-
-
-@pytest.mark.parametrize("damage", [b"", b"x"])
-def test_a_damaged_policy_is_named(folder, damage):
-    with open_authority(folder) as operator:
-        operator.issue_policy(policy(1))
-    (folder / "policies" / "00000001.policy").write_bytes(damage)
-    with pytest.raises(SettingsError, match="is damaged"), open_authority(folder):
-        pass
-
-
-def test_a_file_under_another_version_is_damaged(folder):
-    """A copy of version 1 as version 2 would be two policies with one hash."""
-    with open_authority(folder) as operator:
-        operator.issue_policy(policy(1))
-    file = folder / "policies" / "00000001.policy"
-    file.rename(folder / "policies" / "00000002.policy")
+    file = (folder / "policies" / "00000001.policy").rename(folder / "policies" / "00000002.policy")
     with pytest.raises(SettingsError, match="it is version 1"), open_authority(folder):
         pass
+    for damage in (b"", b"x"):
+        file.write_bytes(damage)
+        with pytest.raises(SettingsError, match="is damaged"), open_authority(folder):
+            pass
 
 
 def test_credentials_carry_the_newest_policy(folder):
@@ -131,14 +115,6 @@ def test_a_policy_is_published_once_it_is_said(folder):
         assert dict(operator.unpublished())[TOPIC] == operator.policies.get(1).signed
         operator.publish_policy()
         assert dict(operator.unpublished())[TOPIC] == issued.signed
-
-
-def test_each_policy_names_those_before_it(folder):
-    """By the hashes of what was signed, the newest first, also over a gap in the numbers."""
-    with open_authority(folder) as operator:
-        issued = [operator.issue_policy(policy(version)) for version in (1, 2, 7)]
-    assert [one.policy.predecessors for one in issued] == [[], [issued[0].hash], [issued[1].hash, issued[0].hash]]
-    assert lineage_of(issued[2], issued[0]) is Lineage.SUCCESSOR
 
 
 @pytest.mark.parametrize("made_since", [(), (2,), (2, 3, 4)])

@@ -51,6 +51,7 @@ def test_the_federator_has_a_sealing_key_from_the_start(folder):
 
 
 def test_another_key_comes_with_another_sealing_key(folder):
+    """And a folder from before a rotation knows none: it hears of the other key from the broker."""
     before = federator_of(folder)
     with open_authority(folder) as operator:
         operator.rotate_federator_key(ELSEWHERE)
@@ -58,6 +59,15 @@ def test_another_key_comes_with_another_sealing_key(folder):
         assert operator.operator.federator_sealing_public_key == after.opened_sealing_keys[0].public
     assert (len(after.sealing_keys), set(after.sealing_keys) & set(before.sealing_keys)) == (1, set())
     assert (after.federator_sealing_key, after.broker) == (None, BROKER)
+    new = SigningKey.generate().public
+    with open_authority(folder) as operator:
+        old = operator.operator.federator_public_key
+        key = SigningKey.from_text((folder / "enrolment.key").read_text().strip())
+        statement = FederatorKey(federation="mail", sequence=2, old_key=old, new_key=new)
+        assert operator.accept_statement(issue_federator_key(key, statement))
+        assert operator.operator.federator_sealing_key is None
+        operator.rotate_federator_key(BROKER)
+        assert operator.operator.federator_sealing_public_key == federator_of(folder).opened_sealing_keys[0].public
 
 
 def test_a_former_sealing_key_stays_while_a_policy_may_be_in_force_that_is_sealed_to_it(folder):
@@ -111,38 +121,15 @@ def test_of_credentials_that_were_moved_away_no_sealing_key_is_known(folder):
 
 
 @pytest.mark.parametrize("n_writes", [0, 1])
-def test_an_interrupted_rotation_is_made_up_for(folder, monkeypatch, n_writes):
+def test_an_interrupted_rotation_is_made_up_for(folder, interrupted, n_writes):
     """Whatever was written last, the operator seals to the key that is in the federator's credentials."""
-    write, left = service_files.write_credentials, [n_writes]
-
-    def interrupted(*arguments):
-        if left[0] == 0:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        write(*arguments)
-
-    with open_authority(folder) as operator:
-        monkeypatch.setattr(service_files, "write_credentials", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            operator.rotate_federator_key(BROKER)
-        monkeypatch.undo()
+    write_is_interrupted = interrupted(n_writes, service_files, name="write_credentials")
+    with open_authority(folder) as operator, write_is_interrupted, pytest.raises(KeyboardInterrupt):
+        operator.rotate_federator_key(BROKER)
     with open_authority(folder) as operator:
         keys = federator_of(folder).opened_sealing_keys
         assert operator.operator.federator_sealing_public_key == keys[0].public
         assert operator.operator.federator_key_sequence == n_writes
-
-
-def test_a_folder_from_before_a_rotation_knows_no_sealing_key(folder):
-    """It hears of the other key from the broker; the credentials with it are elsewhere."""
-    new = SigningKey.generate().public
-    with open_authority(folder) as operator:
-        old = operator.operator.federator_public_key
-        key = SigningKey.from_text((folder / "enrolment.key").read_text().strip())
-        statement = FederatorKey(federation="mail", sequence=1, old_key=old, new_key=new)
-        assert operator.accept_statement(issue_federator_key(key, statement))
-        assert operator.operator.federator_sealing_key is None
-        operator.rotate_federator_key(BROKER)
-        assert operator.operator.federator_sealing_public_key == federator_of(folder).opened_sealing_keys[0].public
 
 
 @pytest.mark.parametrize(

@@ -57,12 +57,20 @@ def test_a_record_moves_only_as_the_table_says(authority):
 
 
 def test_the_folder_has_no_token_that_could_be_used(authority):
-    """The private key is in what the device gets alone, and others cannot read even the record."""
+    """The device alone gets the private key; records stay for a month, and a damaged one is not taken for none."""
     record, key = issued(authority)
     path = authority.folder / "tokens" / f"{record.token}.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert key.to_text() not in path.read_text()
-    assert authority.tokens.get(record.token) == record
+    authority.tokens.prune(record.expires_at + KEPT_S - 1)
+    assert authority.tokens.records() == [authority.tokens.get(record.token)] == [record]
+    written = path.read_text()
+    path.write_text(json.dumps({"token": record.token}))
+    with pytest.raises(SettingsError, match=record.token):
+        authority.tokens.get(record.token)
+    path.write_text(written)
+    authority.tokens.prune(record.expires_at + KEPT_S)
+    assert authority.tokens.records() == []
 
 
 def test_a_token_counts_until_it_expires_and_not_after(authority):
@@ -89,12 +97,18 @@ def test_a_claimed_token_is_its_claimants_alone(authority):
     assert judged(authority, record, request_of(record, key, device)) is EnrolmentCode.TOKEN_USED
 
 
-def test_a_revoked_token_and_an_unknown_one_are_told_apart(authority):
+def test_a_revoked_token_and_an_unknown_one_are_told_apart(authority, monkeypatch):
+    """And no more are open than can be looked through."""
     record, key = issued(authority)
     request = request_of(record, key)
     assert authority.tokens.revoke([record]) == 1
     assert judged(authority, record, request) is EnrolmentCode.TOKEN_REVOKED
     assert decide(None, request, authority.register, NOW) is EnrolmentCode.TOKEN_UNKNOWN
+    monkeypatch.setattr("foltr.core.operator.token_log.MAX_OPEN_TOKENS", 2)
+    authority.tokens.issue(["a", "b"], authority.register, HOUR, NOW)
+    with pytest.raises(SettingsError, match="2 tokens are open"):
+        issued(authority, "c")
+    issued(authority, "c", now=NOW + HOUR + GRACE_S)
 
 
 def test_a_token_is_for_the_name_as_it_stood(authority):
@@ -135,32 +149,6 @@ def test_a_folder_from_before_newer_enrolments_trusts_none_of_its_open_tokens(au
     assert judged(authority, record, request_of(record, key)) is EnrolmentCode.ENROLLED
     authority.renumber_above(1, OrderAnswer(federation="mail", **fields, newest_serial=7))
     assert judged(authority, record, request_of(record, key)) is EnrolmentCode.TOKEN_REVOKED
-
-
-def test_no_more_tokens_are_open_than_can_be_looked_through(authority, monkeypatch):
-    monkeypatch.setattr("foltr.core.operator.token_log.MAX_OPEN_TOKENS", 2)
-    authority.tokens.issue(["a", "b"], authority.register, HOUR, NOW)
-    with pytest.raises(SettingsError, match="2 tokens are open"):
-        issued(authority, "c")
-    issued(authority, "c", now=NOW + HOUR + GRACE_S)
-
-
-def test_records_are_kept_for_a_month_after_they_expired(authority):
-    """So a name is not kept for good because a token was once made for it."""
-    record, _ = issued(authority)
-    authority.tokens.prune(record.expires_at + KEPT_S - 1)
-    assert authority.tokens.records() == [record]
-    authority.tokens.prune(record.expires_at + KEPT_S)
-    assert authority.tokens.records() == []
-
-
-def test_a_damaged_record_is_said_and_named(authority):
-    """It is not taken for none: that would be another answer for whoever has the token."""
-    record, _ = issued(authority)
-    path = authority.folder / "tokens" / f"{record.token}.json"
-    path.write_text(json.dumps({"token": record.token}))
-    with pytest.raises(SettingsError, match=record.token):
-        authority.tokens.get(record.token)
 
 
 def test_tokens_outlive_the_command(tmp_path):

@@ -5,7 +5,7 @@ from support.secure_policies import HELPERS, policy
 
 from foltr.core.protocol.epochs import ends_soon, epoch_of, has_ended
 
-ISSUED_AT, EPOCH_S = 1000.0, 100
+EPOCH_S = 100
 
 
 def of_epochs(n_epochs, **changed):
@@ -17,21 +17,14 @@ def of_epochs(n_epochs, **changed):
 
 
 def test_a_moment_is_in_one_epoch():
-    """From when the policy was issued; what was before is in the first."""
+    """From when the policy was issued; the end is said in the last eighth; a key shared would be destroyed too late."""
     for at, epoch in [(0, 0), (1000, 0), (1099.9, 0), (1100, 1), (1750, 7), (1799.9, 7), (1800, 8), (1e9, 9_999_990)]:
         made = of_epochs(8)
         assert epoch_of(made, at) == epoch, (at, epoch)
         assert has_ended(made, at) == (epoch >= 8), (at, epoch)
-
-
-def test_the_end_is_said_in_its_last_eighth():
     made = of_epochs(8)
     assert (made.n_epochs, made.ends_at) == (8, 1800.0)
     assert [ends_soon(made, at) for at in (1699.9, 1700.0, 2000.0)] == [False, True, True]
-
-
-def test_helpers_with_keys_for_different_epochs_are_no_policy():
-    """Nor is one whose epochs share a key, or two of whose helpers do: it would be destroyed too late."""
     one, other = of_epochs(3).helpers
     for wrong, told in (
         ([one, other.model_copy(update={"epoch_keys": other.epoch_keys[:2]})], "different numbers of epochs"),

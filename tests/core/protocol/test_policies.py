@@ -56,6 +56,7 @@ PROOF = L2NormProof(federator_key=bytes(32), federator_seal=bytes(80), helper_se
 PROVEN = {"norm_proof": PROOF, "noise": GaussianNoise(variance=622_756)}
 VOTING = {**PROVEN, "votes": SecureVotes(weight=64), "noise": GaussianNoise(variance=661_679)}
 EVALUATING = {**VOTING, "evaluation": SecureEvaluation(weight=32), "noise": GaussianNoise(variance=690_870)}
+LONGEST = {"dim": MAX_SECURE_DIM - 1, "bound": 1300, "noise": GaussianNoise(variance=10**9)}
 KEY, DEVICE = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
 
 
@@ -66,7 +67,7 @@ def refusal(**changed) -> str:
 
 
 def test_a_policy_with_too_little_noise_is_none():
-    """One unit less of variance or scale is refused; more participations or a smaller epsilon need more."""
+    """One unit less is refused. C^2 / (2 sigma^2) for one participation, or C / s: k of them, and no more."""
     assert least_noise(Policy(**FIELDS)) == 622_754
     assert "needs 622754" in refusal(noise=GaussianNoise(variance=622_753))
     assert "needs 640" in refusal(noise=GammaNoise(scale=639))
@@ -79,10 +80,6 @@ def test_a_policy_with_too_little_noise_is_none():
     assert "needs 622756" in refusal(norm_proof=PROOF, noise=GaussianNoise(variance=622_755))
     assert "needs 641" in refusal(norm_proof=PROOF, noise=GammaNoise(scale=640))
     assert Policy(**{**FIELDS, "norm_proof": PROOF, "noise": GammaNoise(scale=641)})
-
-
-def test_a_policy_allows_what_it_was_made_for():
-    """C^2 / (2 sigma^2) for one participation, or C / s: k of them, and no more."""
     allowed = allowance_of(Policy(**FIELDS))
     assert (allowed.participations, allowed.epsilon, allowed.delta) == (20, 8.0, 1e-6)
     assert allowed.charge == Charge(256**2 / (2 * 622_754), None)
@@ -131,44 +128,28 @@ def test_a_sum_has_more_numbers_where_clients_vote_or_evaluate():
     assert both.message_shape.weights == (64, 64, 32, 32, 32)
 
 
-def test_a_policy_says_whether_clients_vote_and_evaluate():
-    for changed in (PROVEN, VOTING, EVALUATING, {**EVALUATING, "votes": None}):
-        made = Policy(**{**FIELDS, **changed})
-        assert read_policy(issue_policy(KEY, made).signed, KEY.public, "mail").policy == made
-
-
 def test_votes_and_evaluations_that_cannot_be_protected_are_refused():
-    """The error says what to choose instead; evaluations are tried without votes, too."""
+    """The error says what to choose instead; evaluations are tried without votes, too; a sum must fit a message."""
     alone = {**EVALUATING, "votes": None}
     much = GaussianNoise(variance=10**7)
     for promised, changed, words in [
         (VOTING, {"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-votes"),
-        (VOTING, {"norm_proof": None}, "choose --norm-proof l2, or --no-votes"),
         (VOTING, {"votes": SecureVotes(weight=257), "noise": much}, "257 is above the bound .256"),
         (alone, {"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-evaluation"),
         (alone, {"norm_proof": None}, "choose --norm-proof l2, or --no-evaluation"),
         (alone, {"evaluation": SecureEvaluation(weight=257), "noise": much}, "257 is above the"),
-        (
-            alone,
-            {"dim": MAX_SECURE_DIM - 2, "bound": 1300, "noise": GaussianNoise(variance=10**9)},
-            "or --no-evaluation",
-        ),
+        (alone, LONGEST | {"dim": MAX_SECURE_DIM - 2}, "or --no-evaluation"),
     ]:
         with pytest.raises(ValidationError, match=words):
             Policy(**{**FIELDS, **promised, **changed})
-
-
-def test_a_sum_that_no_message_holds_is_refused():
-    """Votes come on top of the update: a device could not send what a policy of the longest update with votes asks."""
-    longest = {"dim": MAX_SECURE_DIM - 1, "bound": 1300, "noise": GaussianNoise(variance=10**9)}
-    assert "choose a smaller --dim, or --no-votes" in refusal(**{**VOTING, **longest})
-    assert Policy(**{**FIELDS, **VOTING, **longest, "votes": None}).n_summed == MAX_SECURE_DIM - 1
-    fits = Policy(**{**FIELDS, **VOTING, **longest, "dim": MAX_SECURE_DIM - 2})
+    assert "choose a smaller --dim, or --no-votes" in refusal(**{**VOTING, **LONGEST})
+    assert Policy(**{**FIELDS, **VOTING, **LONGEST, "votes": None}).n_summed == MAX_SECURE_DIM - 1
+    fits = Policy(**{**FIELDS, **VOTING, **LONGEST, "dim": MAX_SECURE_DIM - 2})
     assert MaskedVector(dim=fits.n_summed, values=bytes(8 * fits.n_summed), ticket=b"x").dim == MAX_SECURE_DIM
 
 
 def test_norm_proofs_that_cannot_be_kept_are_refused():
-    """Each error says what cannot be kept, and if another option helps, what to choose."""
+    """Each error says what to choose; one helper, helpers that are one, cohorts nobody opens, sums that wrap around."""
     for changed, words in [
         ({"noise": GammaNoise(scale=641, n_shares=90)}, "choose --noise-by helpers, or --norm-proof none"),
         ({"norm_proof": PROOF.model_copy(update={"helper_seals": [bytes(80)] * 3})}, "3 sealed verify keys for 2"),
@@ -177,15 +158,10 @@ def test_norm_proofs_that_cannot_be_kept_are_refused():
         ({"dim": 474_526, "bound": 2756, "noise": GaussianNoise(variance=10**12)}, "too long for the masks"),
     ]:
         assert words in refusal(**{**PROVEN, **changed}), (changed, words)
-
-
-def test_what_cannot_be_kept_is_no_policy():
-    """One helper, helpers that are one, cohorts nobody opens, and sums that wrap around are refused in words."""
     assert "helpers" in refusal(helpers=HELPERS[:1])
     assert "same name or key" in refusal(helpers=[HELPERS[0], HELPERS[0]])
-    assert "same name or key" in refusal(
-        helpers=[HELPERS[0], HELPERS[1].model_copy(update={"sealing_key": HELPERS[0].sealing_key})]
-    )
+    same = HELPERS[1].model_copy(update={"sealing_key": HELPERS[0].sealing_key})
+    assert "same name or key" in refusal(helpers=[HELPERS[0], same])
     assert "below n_min" in refusal(n_max=99)
     assert "above n_min" in refusal(noise=GammaNoise(scale=640, n_shares=101))
     longest = {"bound": 2**31 - 1, "noise": GammaNoise(scale=2**28), "max_participations": 1}
@@ -210,19 +186,18 @@ def test_a_policy_is_read_from_its_operator_only():
         read_policy(issued.signed, DEVICE.public, "mail")
     with pytest.raises(MessageError, match="not signed"):
         read_policy(issued.signed, KEY.public, "search")
+    for changed in (PROVEN, VOTING, EVALUATING, {**EVALUATING, "votes": None}):
+        made = Policy(**{**FIELDS, **changed})
+        assert read_policy(issue_policy(KEY, made).signed, KEY.public, "mail").policy == made
 
 
 def test_every_client_has_one_turn_in_a_period():
-    """Of rounds that follow one another each period has exactly one that is a client's."""
+    """One of the rounds of a period is a client's; who is with whom changes with the round and with the policy."""
     for client_id in ("device-1", "device-2", "device-3"):
         turns = [number for number in range(1, 41) if is_turn_of(bytes(32), 4, number, client_id)]
         assert len(turns) == 10
         assert {later - sooner for sooner, later in pairwise(turns)} == {4}
     assert all(is_turn_of(bytes(32), 1, number, "device-1") for number in range(1, 10))
-
-
-def test_cohorts_are_drawn_anew_each_round():
-    """Clients spread over all cohorts, and who is with whom changes from round to round and with the policy."""
     clients = [f"device-{i}" for i in range(2000)]
     sizes = Counter(cohort_of(bytes(32), 20, 1, client_id) for client_id in clients)
     assert set(sizes) == set(range(20))
@@ -264,7 +239,7 @@ def test_a_ticket_is_its_clients():
 
 
 def test_a_ticket_that_was_moved_is_found():
-    """Another policy, round or cohort, other helpers, and a participation too many: each has its own error."""
+    """Another policy, round, cohort or helpers, a participation too many. A set is named by its tickets in order."""
     for changed, words in [
         ({"policy_hash": bytes(32)}, "another policy"),
         ({"round": 5}, "of round 5"),
@@ -275,9 +250,5 @@ def test_a_ticket_that_was_moved_is_found():
         policy = issue_policy(KEY, Policy(**FIELDS))
         assert ticket_mismatch(ticket(policy), policy, 4) is None, (changed, words)
         assert words in ticket_mismatch(ticket(policy, **changed), policy, 4), (changed, words)
-
-
-def test_a_set_is_named_by_its_tickets_in_order():
-    """Another ticket, another order or one ticket less is another set."""
     named = {set_digest(map(ticket_hash, each)) for each in ([b"a", b"b"], [b"b", b"a"], [b"a"], [b"ab"], [])}
     assert len(named) == 5

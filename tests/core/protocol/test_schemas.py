@@ -47,26 +47,17 @@ def test_the_hash_is_that_of_bytes_that_any_program_can_make():
     spelled += b"age\nper_query\n" + bytes(16)
     assert SHOP.canonical_bytes() == spelled
     assert SHOP.hash == hashlib.sha256(spelled).digest()
-    price = SHOP.features[1]
-    others = [
-        changed(name="mail"),
-        changed(version=4),
-        changed(features=SHOP.features[::-1]),
-        changed(features=SHOP.features[:3]),
-        *(
-            changed(features=[SHOP.features[0], other, *SHOP.features[2:]])
-            for other in (
-                price.model_copy(update={"name": "cost"}),
-                price.model_copy(update={"low": -3.0}),
-                price.model_copy(update={"high": 7.0}),
-                Feature(name="price", scaling="per_query"),
-            )
-        ),
-    ]
+    first, price, *rest = SHOP.features
+    changes = [{"name": "cost"}, {"low": -3.0}, {"high": 7.0}, {"scaling": "per_query", "low": None, "high": None}]
+    prices = [price.model_copy(update=change) for change in changes]
+    others = [changed(features=[first, other, *rest]) for other in prices]
+    others += [changed(name="mail"), changed(version=4), changed(features=SHOP.features[:3])]
+    others.append(changed(features=SHOP.features[::-1]))
     assert len({schema.hash for schema in (SHOP, *others)}) == len(others) + 1
 
 
 def test_features_are_scaled_by_column():
+    """By the feature's name where one value is wrong, else by what was expected."""
     given = np.array([[9.0, 2.0, 0.5, 10], [200.0, -9.0, 3.0, 30]])
     kept = given.copy()
     scaled = SHOP.normalise(given)
@@ -74,21 +65,15 @@ def test_features_are_scaled_by_column():
     assert (given == kept).all()
     assert SHOP.normalise([]).shape == SHOP.normalise(np.zeros((0, 9))).shape == (0, 4)
     assert SHOP.normalise([[1, 2, True, 4]]).dtype == np.float32
-
-
-def test_what_cannot_be_scaled_is_named():
-    """By the feature's name where one value is wrong, else by what was expected."""
     for matrix, words in [
         ([[1.0, 2.0, 0.5, float("nan")]], "'age' of document 0 is nan"),
         ([[1, 2, 0, 4], [1, float("inf"), 0, 4]], "'price' of document 1 is inf"),
         ([[1e39, 2, 0, 4]], "'bm25 of the title' of document 0 is 1e"),
         ([[1.0, 2.0, 0.5]], r"shop 3 has 4 columns.*\(1, 3\)"),
-        ([1.0, 2.0, 0.5, 4.0], r"4 columns.*\(4,\)"),
         (5.0, "4 columns"),
         ([["a", "b", "c", "d"]], "expected numbers"),
         ([[1, 2], [3]], "row 1 has 1 columns, and row 0 has 2"),
         ([[1, 2, 0.5, 4j]], "expected numbers"),
-        ([[1, 2, 0.5, None]], "'age' of document 0 is nan"),
     ]:
         with pytest.raises(DataError, match=words):
             SHOP.normalise(matrix)
@@ -104,13 +89,10 @@ def test_a_feature_has_the_bounds_of_its_scaling():
         ({"scaling": "min_max", "low": 1, "high": 1}, "not above 1"),
         ({"scaling": "log", "high": 0}, "not above 0"),
         ({"scaling": "min_max", "low": 0, "high": float("inf")}, "finite"),
-        ({"scaling": "zscore"}, "min_max"),
         ({"scaling": "ratio", "name": " x"}, "' x' is not 1 to 64 printable ASCII"),
-        ({"scaling": "ratio", "name": "a\nb"}, "printable ASCII"),
         ({"scaling": "ratio", "name": "Größe"}, "printable ASCII"),
         ({"scaling": "ratio", "name": "x" * 65}, "1 to 64"),
         ({"scaling": "ratio", "name": ""}, "1 to 64"),
-        ({"scaling": "ratio", "unit": "s"}, "unit"),
     ]:
         with pytest.raises(ValidationError, match=words):
             Feature(**{"name": "x", **fields})
@@ -120,7 +102,6 @@ def test_a_file_that_is_no_schema_is_named_with_the_place(tmp_path):
     path, ratio = tmp_path / "schema.json", '{"name": "a", "scaling": "ratio"}'
     for text, words in (
         ('{"name": "shop", "version": 1, "features": []}', "features: "),
-        ('{"name": "shop", "version": 0, "features": [{"name": "a", "scaling": "ratio"}]}', "version: "),
         ('{"name": "shop", "version": 1, "features": [{"name": "a"}]}', "features.0.scaling: "),
         (f'{{"name": "s", "version": 1, "features": [{ratio}, {ratio}]}}', "two features are called 'a'"),
         ("no JSON", "the file: "),
@@ -140,6 +121,4 @@ def test_the_largest_schema_is_one_message():
     assert len(payload) < MAX_MESSAGE_BYTES
     assert open_envelope(payload).read(FeatureSchema) == largest
     with pytest.raises(ValidationError):
-        changed(features=[*features, features[0]]).model_validate(
-            {"name": "n", "version": 1, "features": [one.model_dump() for one in [*features, SHOP.features[0]]]}
-        )
+        FeatureSchema(name="n", version=1, features=[*features, SHOP.features[0]])

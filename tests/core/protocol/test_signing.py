@@ -32,43 +32,25 @@ RFC_SIGNATURE = bytes.fromhex(
 
 
 def test_signatures_are_those_of_the_standard():
-    """Ed25519 as RFC 8032 has it: any other implementation can check what is signed here."""
+    """Ed25519 as RFC 8032 has it; OpenSSL gives the same verdict on crafted ones: helpers compare theirs."""
     key = SigningKey(RFC_SECRET)
     assert key.public == RFC_PUBLIC
     assert key.sign(RFC_MESSAGE) == RFC_SIGNATURE
     assert verify(RFC_PUBLIC, RFC_MESSAGE, RFC_SIGNATURE)
+    for public_key, data, signature, is_valid in HOSTILE:
+        assert verify(bytes.fromhex(public_key), data, bytes.fromhex(signature)) is is_valid
 
 
 # Public key, message, signature, and whether OpenSSL takes it: keys with a part of order 8, which their owners choose
 # on purpose, and the neutral element, which is nobody's. The first two differ in whether 8 divides the challenge.
 _TORSION_KEY = "caec89efaf70e8795f75c2a5ac72828420cdcbced22104d4d77ba8c16b2af124"
+_TAKEN = "0cd3bd4f5521a5f99b464d959223b5a6846246a2ad970a9a534ead411adbc237"
+_REFUSED = "3f2d5e0d8bd94622c2a99c82b6ac7ff3f99f128a314748908abb0f57688a683c"
 HOSTILE = [
-    (
-        _TORSION_KEY,
-        b"m163116",
-        (
-            "0cd3bd4f5521a5f99b464d959223b5a6846246a2ad970a9a534ead411adbc237"
-            "707a790aaac0d647d4c46dcf1e1fad56e5f2ea45c3e462d92a7a6b53a00e0606"
-        ),
-        True,
-    ),
-    (
-        _TORSION_KEY,
-        b"m496308",
-        (
-            "3f2d5e0d8bd94622c2a99c82b6ac7ff3f99f128a314748908abb0f57688a683c"
-            "afc8dca3ea8b0718a619fe9f52679839fa5e5b221391ed916efe0c592888130f"
-        ),
-        False,
-    ),
+    (_TORSION_KEY, b"m163116", _TAKEN + "707a790aaac0d647d4c46dcf1e1fad56e5f2ea45c3e462d92a7a6b53a00e0606", True),
+    (_TORSION_KEY, b"m496308", _REFUSED + "afc8dca3ea8b0718a619fe9f52679839fa5e5b221391ed916efe0c592888130f", False),
     ("01" + "00" * 31, b"any", "ef4f62f8479733ad879cfaced3c89a9c39dd4fc795ef2efa1c3eafe4d729a081393" + "0" * 61, True),
 ]
-
-
-def test_libsodium_and_openssl_decide_alike_on_crafted_signatures():
-    """Whoever verifies by OpenSSL, as foltr did, must not be told another verdict: helpers compare theirs."""
-    for public_key, data, signature, is_valid in HOSTILE:
-        assert verify(bytes.fromhex(public_key), data, bytes.fromhex(signature)) is is_valid
 
 
 @settings(derandomize=True)
@@ -81,7 +63,7 @@ def test_nothing_that_is_no_signature_passes_or_raises(public_key, data, signatu
 
 
 def test_keys_survive_their_text_and_show_the_public_half_alone():
-    """A key written to a file is the same key when it is read; no log line or traceback has it."""
+    """No log line or traceback has a key; the error about a text names the setting: it may be a secret with a slip."""
     one, other = SigningKey.generate(), SigningKey.generate()
     assert one.public != other.public
     again = SigningKey.from_text(one.to_text() + "\n")
@@ -91,18 +73,7 @@ def test_keys_survive_their_text_and_show_the_public_half_alone():
     for text in (repr(key), str(key), f"{key}", repr([key])):
         assert key.to_text() not in text
         assert key_to_text(key.public) in text
-
-
-def test_a_text_that_is_no_key_is_not_repeated():
-    """The error names the setting; the text may be a secret with a slip in it."""
-    for text in [
-        "",
-        "secret",
-        "c2VjcmV0",
-        base64.b64encode(bytes(31)).decode(),
-        base64.b64encode(bytes(33)).decode(),
-        "ä" * 44,
-    ]:
+    for text in ["", "secret", *(base64.b64encode(bytes(n)).decode() for n in (31, 33)), "ä" * 44]:
         for read in (SigningKey.from_text, lambda text: key_from_text("signing_key", text)):
             with pytest.raises(SettingsError, match=r"^signing_key: ") as caught:
                 read(text)
@@ -145,7 +116,7 @@ def set_clock(monkeypatch):
 
 
 def test_a_federators_sequence_numbers_rise_with_every_message_and_every_claim():
-    """Whatever the clock says; and the last ones of the highest claims still are sequence numbers."""
+    """Whatever the clock says; a beat's will is above its connection's beats, and below the next."""
     sequence = EpochSequence()
     sequence.begin(1)
     first = [sequence.next() for _ in range(3)]
@@ -154,10 +125,22 @@ def test_a_federators_sequence_numbers_rise_with_every_message_and_every_claim()
     assert sorted({*first, *second}) == first + second
     sequence.begin(2**23 - 1)
     assert sequence.next() < 2**63
+    sequence = BeatSequence()
+    numbers = []
+    for epoch in (5, 6):
+        sequence.begin(epoch)
+        for _ in range(2):
+            sequence.begin_connection()
+            numbers += [sequence.next(), sequence.next(), sequence.last_will()]
+    assert numbers == sorted(set(numbers))
+    assert [epoch_and_number(number)[0] for number in numbers] == [5] * 6 + [6] * 6
+    sequence.begin(2**33 - 1)  # unix seconds, until the year 2242
+    sequence.begin_connection()
+    assert sequence.last_will() < 2**63
 
 
 def test_a_session_begins_above_the_one_before(set_clock):
-    """By the clock; by the stored number if the clock is behind; by the federator's number if both are lost."""
+    """By the clock, else the stored number, else the federator's; its will is above it and below the next session."""
     set_clock(7_000_000)
     assert SessionSequence().begin_session() == 7
     sequence = SessionSequence(newest=500)
@@ -179,10 +162,6 @@ def test_a_session_begins_above_the_one_before(set_clock):
     sequence.begin_above(seen)
     sequence.begin_session()
     assert sequence.next() > seen
-
-
-def test_the_last_will_is_above_its_session_and_below_the_next(set_clock):
-    """The will is signed first and published last; the device's next session must not be older than it."""
     set_clock(7_000_000)
     sequence = SessionSequence()
     sequence.begin_session()
@@ -192,19 +171,3 @@ def test_the_last_will_is_above_its_session_and_below_the_next(set_clock):
     assert max(many) < will
     sequence.begin_session()
     assert sequence.next() > will
-
-
-def test_beats_rise_with_connections_and_claims():
-    """A will is above its connection's beats and below the next; a claim is below the next one."""
-    sequence = BeatSequence()
-    numbers = []
-    for epoch in (5, 6):
-        sequence.begin(epoch)
-        for _ in range(2):
-            sequence.begin_connection()
-            numbers += [sequence.next(), sequence.next(), sequence.last_will()]
-    assert numbers == sorted(set(numbers))
-    assert [epoch_and_number(number)[0] for number in numbers] == [5] * 6 + [6] * 6
-    sequence.begin(2**33 - 1)  # unix seconds, until the year 2242
-    sequence.begin_connection()
-    assert sequence.last_will() < 2**63

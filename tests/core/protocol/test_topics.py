@@ -17,27 +17,18 @@ SAID = ("join", "leave", "status", "updates", "chunks", "forget", "unlearning")
 
 def test_the_topics_are_spelled_as_documented():
     """Other software and an ACL rely on it; a federator hears all clients but no inbox."""
-    assert TOPICS.model == "foltr/v1/mail/model"
-    assert TOPICS.model_chunk(12) == "foltr/v1/mail/model/chunks/12"
-    assert TOPICS.model_chunks == "foltr/v1/mail/model/chunks/+"
-    assert TOPICS.anchor == "foltr/v1/mail/anchor"
-    assert TOPICS.anchor_chunk(12) == "foltr/v1/mail/anchor/chunks/12"
-    assert TOPICS.anchor_chunks == "foltr/v1/mail/anchor/chunks/+"
-    assert TOPICS.evaluation == "foltr/v1/mail/evaluation"
-    assert TOPICS.round == "foltr/v1/mail/round"
-    assert TOPICS.roster == "foltr/v1/mail/roster"
-    assert TOPICS.roster_chunk(12) == "foltr/v1/mail/roster/chunks/12"
-    assert TOPICS.roster_chunks == "foltr/v1/mail/roster/chunks/+"
-    assert TOPICS.federator_key == "foltr/v1/mail/federator-key"
-    assert TOPICS.audit_head == "foltr/v1/mail/audit-head"
-    assert TOPICS.federator_status == "foltr/v1/mail/federator-status"
+    retained = [TOPICS.model, TOPICS.anchor, TOPICS.evaluation, TOPICS.round, TOPICS.roster, TOPICS.federator_key]
+    retained += [TOPICS.audit_head, TOPICS.federator_status, TOPICS.policy, TOPICS.schema]
+    names = "model anchor evaluation round roster federator-key audit-head federator-status policy schema"
+    assert retained == [f"foltr/v1/mail/{name}" for name in names.split()]
+    chunks = [TOPICS.model_chunk(12), TOPICS.anchor_chunk(12), TOPICS.roster_chunk(12)]
+    assert chunks == [f"foltr/v1/mail/{name}/chunks/12" for name in ("model", "anchor", "roster")]
+    all_chunks = [TOPICS.model_chunks, TOPICS.anchor_chunks, TOPICS.roster_chunks]
+    assert all_chunks == [f"foltr/v1/mail/{name}/chunks/+" for name in ("model", "anchor", "roster")]
     assert TOPICS.operator == "foltr/v1/mail/operator"
     assert TOPICS.operator_answers == "foltr/v1/mail/operator/answers"
-    assert TOPICS.policy == "foltr/v1/mail/policy"
-    assert TOPICS.schema == "foltr/v1/mail/schema"
-    assert TOPICS.helper_requests("north") == "foltr/v1/mail/helpers/north/requests"
-    assert TOPICS.helper_answers("north") == "foltr/v1/mail/helpers/north/answers"
-    assert TOPICS.helper_status("north") == "foltr/v1/mail/helpers/north/status"
+    of_helper = [TOPICS.helper_requests("north"), TOPICS.helper_answers("north"), TOPICS.helper_status("north")]
+    assert of_helper == [f"foltr/v1/mail/helpers/north/{name}" for name in ("requests", "answers", "status")]
     assert TOPICS.is_helper_status(TOPICS.helper_status("north"))
     assert not TOPICS.is_helper_status(TOPICS.helper_answers("north"))
     assert not TOPICS.is_helper_status(TOPICS.client("north", ClientTopic.STATUS))
@@ -79,31 +70,24 @@ def test_parse_never_raises(text):
 def test_a_foreign_topic_is_nobodys():
     """Only the exact topics of this federation have an owner, with names of 64 letters at most."""
     for topic in [
-        "",
-        "foltr/v1/mail/clients",
-        "foltr/v1/mail/clients/",
-        "foltr/v1/mail/clients//updates",
-        "foltr/v1/mail/clients/device-7",
-        "foltr/v1/mail/clients/device-7/",
-        "foltr/v1/mail/clients/device-7/updates/",
-        "foltr/v1/mail/clients/device-7/updates/more",
-        "foltr/v1/mail/clients/device-7/Updates",
-        "foltr/v1/mail/clients/-x/updates",
-        "foltr/v1/mail/clients/a b/updates",
-        "foltr/v1/mail/clients/device-7\n/updates",
-        "foltr/v1/mail2/clients/device-7/updates",
-        "foltr/v2/mail/clients/device-7/updates",
-        "/foltr/v1/mail/clients/device-7/updates",
-        "device-7/updates",
+        "clients//updates",
+        "clients/device-7",
+        "clients/device-7/updates/",
+        "clients/device-7/updates/more",
+        "clients/device-7/Updates",
+        "clients/-x/updates",
+        "clients/device-7\n/updates",
     ]:
-        assert TOPICS.parse(topic) is None, topic
+        assert TOPICS.parse(f"foltr/v1/mail/{topic}") is None, topic
+    for root in ["foltr/v1/mail2", "foltr/v2/mail", "/foltr/v1/mail"]:
+        assert TOPICS.parse(f"{root}/clients/device-7/updates") is None, root
     for topic in ClientTopic:
         assert TOPICS.parse(TOPICS.client("a" * 64, topic)) == ("a" * 64, topic), topic
         assert TOPICS.parse(TOPICS.client("a" * 65, topic)) is None, topic
 
 
 def test_nothing_is_kept_of_topics_that_are_longer_than_any():
-    """Strangers at an open broker may invent thousands of 64 KB each."""
+    """Strangers may invent thousands of 64 KB each; a wrong name names its setting."""
     tracemalloc.start()
     try:
         for i in range(100):
@@ -111,19 +95,10 @@ def test_nothing_is_kept_of_topics_that_are_longer_than_any():
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:
         tracemalloc.stop()
-
-
-def test_a_name_that_is_no_topic_level_names_the_key():
-    """A wrong name fails at start and says which setting it came from."""
     for name in ["", "a/b", "+", "#", "-a", "a\n", "a" * 65, "é"]:
         with pytest.raises(SettingsError, match=r"^client_id: "):
             check_name("client_id", name)
-
-
-def test_what_is_no_tokens_request_is_none():
-    """A name that a device may write below is taken for no token; a token's own topic is."""
     for level in ["till-1", "@token.", "@token.0123", f"@token.{'AB' * 8}", "@token.../x", "head"]:
-        topics = Topics("mail")
-        assert topics.token_of(f"{topics.root}/tokens/{level}/request") is None, level
-        assert topics.token_of(topics.enrolment_request("0123456789abcdef")) == "0123456789abcdef", level
-        assert topics.token_of(topics.enrolment_answer("0123456789abcdef")) is None, level
+        assert TOPICS.token_of(f"{TOPICS.root}/tokens/{level}/request") is None, level
+    assert TOPICS.token_of(TOPICS.enrolment_request("0123456789abcdef")) == "0123456789abcdef"
+    assert TOPICS.token_of(TOPICS.enrolment_answer("0123456789abcdef")) is None

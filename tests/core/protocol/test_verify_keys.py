@@ -9,17 +9,13 @@ VERIFIERS = [(0, SEALING["north"]), (1, SEALING["south"]), (None, FEDERATOR_SEAL
 
 
 def test_each_verifier_opens_its_own_seal():
-    """Helpers by their place and the federator find the same verify key; nobody opens another's copy."""
+    """Nobody opens another's copy, nor a seal of another federation, version or helper; without proofs is none."""
     for place, key in VERIFIERS:
         rules = policy(proofs=True).policy
         assert open_verify_key(rules, place, key) == VERIFY_KEY, (place, key)
         assert open_verify_key(rules, place, SealingKey.generate()) is None, (place, key)
         for other, _ in VERIFIERS:
             assert (open_verify_key(rules, other, key) == VERIFY_KEY) is (other == place), (place, key)
-
-
-def test_a_verify_key_is_of_one_policy():
-    """A seal opens in no other federation, version or helper; a policy without proofs has none."""
     for federation, version, helpers in [("search", 1, HELPERS), ("mail", 2, HELPERS), ("mail", 1, HELPERS[::-1])]:
         moved = seal_verify_key(VERIFY_KEY, federation, version, helpers, FEDERATOR_SEALING.public)
         rules = policy(proofs=True, norm_proof=moved).policy

@@ -1,5 +1,6 @@
 """From an epsilon to noise and back: the figures of the design, and that no rounding goes the wrong way."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -32,9 +33,12 @@ from foltr.core.secure.accounting import (
 from foltr.core.secure.ledger import laplace_charge, norm_proof_charge
 from foltr.core.secure.noise import draw_laplace
 
+ORDERS = (1 + np.logspace(-3, 4, 4000)).tolist()
+ONLY_HERE = "dp-accounting is in the extra privacy, which nothing but this test needs"
+
 
 def test_rho_of_the_usual_epsilons():
-    """With delta a millionth, and back; sigma of the defaults is 3.083 bounds, the Laplace scale k / epsilon."""
+    """With delta a millionth, and back; without proofs the noise has all of it; delta is nothing to Laplace noise."""
     for epsilon, rho in [(1, 0.0244), (2, 0.0882), (4, 0.3111), (8, 1.0524)]:
         found = rho_for(epsilon, 1e-6)
         assert found == pytest.approx(rho, abs=6e-5), (epsilon, rho)
@@ -44,6 +48,9 @@ def test_rho_of_the_usual_epsilons():
     variance = gaussian_variance(256, rho, DEFAULT_PARTICIPATIONS)
     assert math.sqrt(variance) / 256 == pytest.approx(3.083, abs=1e-3)
     assert laplace_scale(256, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS) == 640 == 256 * 20 / 8
+    promise = {"epsilon": 8.0, "participations": 20}
+    assert least_variance(256, delta=1e-6, **promise) == gaussian_variance(256, rho_for(8.0, 1e-6), 20)
+    assert least_scale(256, delta=1e-300, **promise) == 640
 
 
 def test_noise_costs_no_more_than_was_allowed():
@@ -117,15 +124,8 @@ def test_the_weight_of_votes_and_evaluations_unless_told_otherwise():
             squared_sensitivity(256, *weights)
 
 
-def test_without_proofs_the_noise_has_all_of_the_budget():
-    """As before there were any; and delta is nothing to Laplace noise."""
-    promise = {"epsilon": 8.0, "participations": 20}
-    assert least_variance(256, delta=1e-6, **promise) == gaussian_variance(256, rho_for(8.0, 1e-6), 20)
-    assert least_scale(256, delta=1e-300, **promise) == 640
-
-
 def test_proofs_that_leave_too_little_are_refused():
-    """For noise of either kind, with what to choose instead; also where hardly anything of delta is left."""
+    """With what to choose instead; also where hardly anything of delta is left; nor is there a promise of nothing."""
     for changed, words in [
         ({"delta": 3.6e-11}, "no more than 20 participations' proofs cost, 3.6e-11; choose a larger delta"),
         ({"epsilon": 0.05}, "of which proofs may take a hundredth; choose a larger epsilon"),
@@ -139,34 +139,6 @@ def test_proofs_that_leave_too_little_are_refused():
     assert least_scale(256, delta=1e-6, **promise) > 0
     with pytest.raises(SettingsError, match=r"1 participations' proofs cost epsilon 0\.0031 of 0\.00305 with what"):
         least_scale(256, delta=NORM_PROOF_DELTA * (1 + 2**-50), **promise)
-
-
-def test_no_order_gives_a_smaller_epsilon():
-    """The least of the formula, beside a million orders; it grows with rho and falls with delta."""
-    for rho in [1e-6, 0.01, 1.0, 30.0]:
-        for delta in [1e-12, 1e-6, 0.01]:
-            alpha = 1 + np.logspace(-7, 9, 1_000_000)
-            bounds = rho * alpha + np.log(1 / (alpha * delta)) / (alpha - 1) + np.log1p(-1 / alpha)
-            assert epsilon_of(rho, delta) <= max(0.0, bounds.min()) + 1e-9, (rho, delta)
-            assert epsilon_of(rho, delta) == pytest.approx(max(0.0, bounds.min()), abs=1e-6), (rho, delta)
-    assert epsilon_of(0.1, 1e-6) < epsilon_of(0.2, 1e-6) < epsilon_of(0.2, 1e-9)
-
-
-def test_the_gaussian_mechanism_keeps_within_its_epsilon():
-    """What N(0, sigma^2) really gives to a shift of C at epsilon (Balle & Wang, ICML 2018) is below delta."""
-    rho = rho_for(8.0, 1e-6)
-    ratio = math.sqrt(2 * rho)  # C / sigma, if all participations were one
-    above = math.erfc((8.0 / ratio - ratio / 2) / math.sqrt(2)) / 2
-    below = math.erfc((8.0 / ratio + ratio / 2) / math.sqrt(2)) / 2
-    assert 1e-8 < above - math.exp(8.0) * below < 1e-6
-
-
-def test_the_deviation_of_laplace_noise(rng):
-    assert draw_laplace(100_000, 50, rng.bytes).std() == pytest.approx(laplace_deviation(50), rel=0.02)
-    assert laplace_deviation(10**6) == pytest.approx(math.sqrt(2) * 10**6)
-
-
-def test_a_promise_of_nothing_is_refused():
     for wrong in [
         lambda: epsilon_of(0.0, 1e-6),
         lambda: epsilon_of(math.nan, 1e-6),
@@ -182,16 +154,31 @@ def test_a_promise_of_nothing_is_refused():
             wrong()
 
 
+def test_no_order_gives_a_smaller_epsilon(rng):
+    """The least of a million orders; what N(0, sigma^2) really gives (Balle & Wang, ICML 2018) is below it."""
+    for rho in [1e-6, 0.01, 1.0, 30.0]:
+        for delta in [1e-12, 1e-6, 0.01]:
+            alpha = 1 + np.logspace(-7, 9, 1_000_000)
+            bounds = rho * alpha + np.log(1 / (alpha * delta)) / (alpha - 1) + np.log1p(-1 / alpha)
+            assert epsilon_of(rho, delta) <= max(0.0, bounds.min()) + 1e-9, (rho, delta)
+            assert epsilon_of(rho, delta) == pytest.approx(max(0.0, bounds.min()), abs=1e-6), (rho, delta)
+    assert epsilon_of(0.1, 1e-6) < epsilon_of(0.2, 1e-6) < epsilon_of(0.2, 1e-9)
+    rho = rho_for(8.0, 1e-6)
+    ratio = math.sqrt(2 * rho)  # C / sigma, if all participations were one
+    above = math.erfc((8.0 / ratio - ratio / 2) / math.sqrt(2)) / 2
+    below = math.erfc((8.0 / ratio + ratio / 2) / math.sqrt(2)) / 2
+    assert 1e-8 < above - math.exp(8.0) * below < 1e-6
+    assert draw_laplace(100_000, 50, rng.bytes).std() == pytest.approx(laplace_deviation(50), rel=0.02)
+    assert laplace_deviation(10**6) == pytest.approx(math.sqrt(2) * 10**6)
+
+
 def test_the_dp_accounting_library_says_the_same():
     """Google's, where it is installed: the epsilon of twenty participations, by its own orders."""
-    library = pytest.importorskip(
-        "dp_accounting", reason="dp-accounting is in the extra privacy, which nothing but this test needs"
-    )
+    library = pytest.importorskip("dp_accounting", reason=ONLY_HERE)
     from dp_accounting import rdp
 
-    orders = (1 + np.logspace(-3, 4, 4000)).tolist()
     for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0):
-        accountant = rdp.RdpAccountant(orders, library.NeighboringRelation.REPLACE_SPECIAL)
+        accountant = rdp.RdpAccountant(ORDERS, library.NeighboringRelation.REPLACE_SPECIAL)
         deviation = math.sqrt(gaussian_variance(256, rho_for(epsilon, 1e-6), 20))
         accountant.compose(library.GaussianDpEvent(deviation / 256), 20)
         assert accountant.get_epsilon(1e-6) == pytest.approx(epsilon, rel=1e-3)
@@ -199,24 +186,20 @@ def test_the_dp_accounting_library_says_the_same():
 
 def test_the_dp_accounting_library_says_the_same_of_noise_and_norm_proofs():
     """A proof is a Gaussian mechanism of its rho but for its delta. Of Laplace noise the library may find less only."""
-    for epsilon in [0.5, 2.0, 8.0]:
-        for participations in [1, 20]:
-            library = pytest.importorskip(
-                "dp_accounting", reason="dp-accounting is in the extra privacy, which nothing but this test needs"
-            )
-            from dp_accounting import pld, rdp
+    library = pytest.importorskip("dp_accounting", reason=ONLY_HERE)
+    from dp_accounting import pld, rdp
 
-            relation = library.NeighboringRelation.REPLACE_SPECIAL
-            promise = {"epsilon": epsilon, "delta": 1e-6, "participations": participations, "norm_proofs": True}
-            proof = library.GaussianDpEvent(1 / math.sqrt(2 * norm_proof_rho(256)))
-            left = 1e-6 - participations * NORM_PROOF_DELTA
-            accountant = rdp.RdpAccountant((1 + np.logspace(-3, 4, 4000)).tolist(), relation)
-            accountant.compose(library.GaussianDpEvent(math.sqrt(least_variance(256, **promise)) / 256), participations)
-            assert accountant.compose(proof, participations).get_epsilon(left) == pytest.approx(epsilon, rel=1e-3)
-            scale = least_scale(256, **promise)
-            exact = pld.PLDAccountant(relation).compose(library.LaplaceDpEvent(scale / 256), participations)
-            charge = (laplace_charge(256, scale) + norm_proof_charge(256)).times(participations)
-            claimed = charge.epsilon_at(1e-6)
-            assert exact.compose(proof, participations).get_epsilon(left) <= claimed <= epsilon
-            if participations == 1:
-                assert claimed == pytest.approx(exact.get_epsilon(left), rel=1e-3), (epsilon, participations)
+    relation = library.NeighboringRelation.REPLACE_SPECIAL
+    proof = library.GaussianDpEvent(1 / math.sqrt(2 * norm_proof_rho(256)))
+    for epsilon, n in itertools.product([0.5, 2.0, 8.0], [1, 20]):
+        promise = {"epsilon": epsilon, "delta": 1e-6, "participations": n, "norm_proofs": True}
+        left = 1e-6 - n * NORM_PROOF_DELTA
+        accountant = rdp.RdpAccountant(ORDERS, relation)
+        accountant.compose(library.GaussianDpEvent(math.sqrt(least_variance(256, **promise)) / 256), n)
+        assert accountant.compose(proof, n).get_epsilon(left) == pytest.approx(epsilon, rel=1e-3)
+        scale = least_scale(256, **promise)
+        exact = pld.PLDAccountant(relation).compose(library.LaplaceDpEvent(scale / 256), n)
+        claimed = (laplace_charge(256, scale) + norm_proof_charge(256)).times(n).epsilon_at(1e-6)
+        assert exact.compose(proof, n).get_epsilon(left) <= claimed <= epsilon
+        if n == 1:
+            assert claimed == pytest.approx(exact.get_epsilon(left), rel=1e-3), epsilon

@@ -8,16 +8,7 @@ import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foltr.core.secure.coins import (
-    LARGEST_DENOMINATOR,
-    binary_digits,
-    draw_geometric,
-    flip_exponential,
-    is_below,
-    random_bits,
-    seeded_entropy,
-    uniform_below,
-)
+from foltr.core.secure import coins
 
 N = 100_000
 
@@ -36,19 +27,21 @@ def prepared(*drawn: int):
 
 
 @settings(derandomize=True)
-@given(st.integers(1, LARGEST_DENOMINATOR), st.data())
+@given(st.integers(1, coins.LARGEST_DENOMINATOR), st.data())
 def test_binary_digits_are_those_of_the_fraction(denominator, data):
     numerators = data.draw(st.lists(st.integers(0, denominator - 1), min_size=1, max_size=5))
     expected = [(numerator << 64) // denominator for numerator in numerators]
-    assert binary_digits(np.array(numerators, np.uint64), denominator).tolist() == expected
+    assert coins.binary_digits(np.array(numerators, np.uint64), denominator).tolist() == expected
 
 
 def test_a_uniform_number_is_compared_until_a_digit_differs():
-    """A third is 0.5555... in digits of 64 bits: equal ones are followed by another."""
+    """A third is 0.5555... in digits of 64 bits. 2^64 leaves the remainder 1 by 3: the largest word is drawn again."""
     third = 0x5555555555555555
-    assert is_below(1, 3, prepared(third, third, third - 1))
-    assert not is_below(1, 3, prepared(third, third + 1))
-    assert not is_below(0, 3, prepared(0, 0, 1))
+    assert coins.is_below(1, 3, prepared(third, third, third - 1))
+    assert not coins.is_below(1, 3, prepared(third, third + 1))
+    assert not coins.is_below(0, 3, prepared(0, 0, 1))
+    assert coins.uniform_below(3, 2, prepared(2**64 - 1, 2**64 - 2, 5)).tolist() == [2, 2]
+    assert coins.uniform_below(4, 1, prepared(2**64 - 1)).tolist() == [3]
 
 
 def test_an_open_comparison_is_decided_by_the_fraction_itself():
@@ -59,56 +52,39 @@ def test_an_open_comparison_is_decided_by_the_fraction_itself():
         asked.append(i)
         return 1, 3
 
-    digits = binary_digits(np.array([1], np.uint64), 3)
-    heads = flip_exponential(digits, fraction_of, prepared(int(digits[0]), 0, 2**64 - 1))
+    digits = coins.binary_digits(np.array([1], np.uint64), 3)
+    heads = coins.flip_exponential(digits, fraction_of, prepared(int(digits[0]), 0, 2**64 - 1))
     assert asked == [0]
     # Tails at the second coin: an even number of flips, so tails.
     assert heads.tolist() == [False]
-    assert flip_exponential(digits, fraction_of, prepared(int(digits[0]), 2**64 - 1)).tolist() == [True]
-
-
-def test_words_beyond_the_last_multiple_are_drawn_again():
-    """2^64 leaves the remainder 1 by 3: the largest word would make zero more likely."""
-    assert uniform_below(3, 2, prepared(2**64 - 1, 2**64 - 2, 5)).tolist() == [2, 2]
-    assert uniform_below(4, 1, prepared(2**64 - 1)).tolist() == [3]
+    assert coins.flip_exponential(digits, fraction_of, prepared(int(digits[0]), 2**64 - 1)).tolist() == [True]
 
 
 def test_numbers_below_a_bound_are_equally_likely(rng):
+    """Coins show heads as often as the exponential says, runs are geometric, and bits are fair."""
     for bound in [1, 2, 3, 10, 789]:
-        drawn = uniform_below(bound, N, rng.bytes)
+        drawn = coins.uniform_below(bound, N, rng.bytes)
         counts = np.bincount(drawn.astype(np.int64), minlength=bound)
         assert counts.size == bound, bound
         assert bound == 1 or scipy.stats.chisquare(counts).pvalue > 1e-3, bound
-
-
-def test_coins_show_heads_as_often_as_the_exponential_says(rng):
     for numerator, denominator in [(0, 7), (1, 1000), (1, 3), (1, 2), (999, 1000)]:
         digits = np.full(N, (numerator << 64) // denominator, np.uint64)
-        heads = int(flip_exponential(digits, lambda _, odds=(numerator, denominator): odds, rng.bytes).sum())
+        heads = int(coins.flip_exponential(digits, lambda _, odds=(numerator, denominator): odds, rng.bytes).sum())
         assert scipy.stats.binomtest(heads, N, math.exp(-numerator / denominator)).pvalue > 1e-3
-
-
-def test_runs_are_geometric(rng):
-    drawn = draw_geometric(N, rng.bytes)
+    drawn = coins.draw_geometric(N, rng.bytes)
     counts = np.bincount(np.minimum(drawn, 8))
     expected = [math.exp(-v) * (1 - math.exp(-1)) for v in range(8)] + [math.exp(-8)]
     assert scipy.stats.chisquare(counts, np.array(expected) * N).pvalue > 1e-3
-
-
-def test_bits_are_fair_and_as_many_as_wanted(rng):
-    assert random_bits(13, rng.bytes).shape == (13,)
-    assert scipy.stats.binomtest(int(random_bits(N, rng.bytes).sum()), N).pvalue > 1e-3
+    assert coins.random_bits(13, rng.bytes).shape == (13,)
+    assert scipy.stats.binomtest(int(coins.random_bits(N, rng.bytes).sum()), N).pvalue > 1e-3
 
 
 def test_bytes_of_a_seed_are_the_cipher_in_counter_mode_from_zero():
     """AES-256 of the zero block under the zero key is dc95c078...; however they are asked for, they go on."""
-    entropy = seeded_entropy(bytes(32))
+    entropy = coins.seeded_entropy(bytes(32))
     assert entropy(16) == bytes.fromhex("dc95c078a2408989ad48a21492842087")
-    again = seeded_entropy(bytes(32))
+    again = coins.seeded_entropy(bytes(32))
     assert again(5) + again(0) + again(27) == bytes.fromhex("dc95c078a2408989ad48a21492842087") + entropy(16)
-
-
-def test_a_seed_of_another_length_is_refused():
     for seed in [b"", bytes(31), bytes(16), bytes(33)]:
         with pytest.raises(ValueError, match="a seed has 32 bytes"):
-            seeded_entropy(seed)
+            coins.seeded_entropy(seed)

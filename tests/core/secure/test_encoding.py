@@ -54,7 +54,7 @@ def test_no_update_is_encoded_beyond_the_bound(encode, power, update, clip_norm,
 
 
 def test_a_long_update_is_shortened_to_the_bound(rng):
-    """Fifty times C: the direction stays, and the norm is the bound, but for what rounding adds."""
+    """Fifty times C: the direction stays, the norm is the bound but for rounding, which adds less than one."""
     for encode, power in ENCODINGS:
         for dim in [1, 136, 20_000]:
             direction = rng.normal(size=dim)
@@ -65,6 +65,9 @@ def test_a_long_update_is_shortened_to_the_bound(rng):
             if dim <= 136:
                 cosine = encoded @ update / np.linalg.norm(encoded) / np.linalg.norm(update)
                 assert cosine > 0.99 if power == 2 else cosine > 0.9, (encode, power, dim)
+    update = np.full(10_000, 0.01)
+    encoded = encode_l1(update, 200.0, 200, rng.bytes)
+    assert 99 <= length(encoded, 1) <= 101
 
 
 def test_encodings_are_the_update_on_average(rng):
@@ -79,33 +82,18 @@ def test_encodings_are_the_update_on_average(rng):
             assert np.abs(encoded.mean(axis=0) - expected).max() < 5 * 0.5 / math.sqrt(4000), (encode, power, scale)
 
 
-@pytest.mark.parametrize("encode", [encode_l2, encode_l1])
-def test_an_update_on_the_grid_is_encoded_exactly(rng, encode):
-    """Nothing is left to chance: not even at the bound, where one number has all of it."""
-    on_grid = np.array([3, -2, 0, 100])
-    assert encode(on_grid, 256.0, 256, rng.bytes).tolist() == on_grid.tolist()
-    assert encode(np.array([0.0, -77.0]), 1.0, 256, rng.bytes).tolist() == [0, -256]
-
-
 def test_zeros_and_what_is_not_finite_are_encoded_as_zeros():
+    """An update on the grid is encoded exactly, and a clip without a length is refused."""
     for encode in [encode_l2, encode_l1]:
         for value in [math.nan, math.inf, -math.inf]:
             assert encode(np.array([1.0, value, 2.0]), C, 256, ones).tolist() == [0, 0, 0], (encode, value)
         assert encode(np.zeros(5, np.float32), C, 256, ones).tolist() == [0] * 5, encode
-
-
-def test_a_clip_without_a_length_is_refused():
+        assert encode(np.array([3, -2, 0, 100]), 256.0, 256, os.urandom).tolist() == [3, -2, 0, 100], "on the grid"
+        assert encode(np.array([0.0, -77.0]), 1.0, 256, os.urandom).tolist() == [0, -256], encode
     for encode in [encode_l2, encode_l1]:
         for clip_norm in [0.0, -1.0, math.nan, math.inf]:
             with pytest.raises(SettingsError, match="clip_norm"):
                 encode(np.ones(3), clip_norm, 256, ones)
-
-
-def test_systematic_rounding_adds_less_than_one_to_the_norm(rng):
-    """Half the numbers of a long vector would be rounded up each for itself."""
-    update = np.full(10_000, 0.01)
-    encoded = encode_l1(update, 200.0, 200, rng.bytes)
-    assert 99 <= length(encoded, 1) <= 101
 
 
 def test_a_sum_is_decoded_to_the_mean(rng):
@@ -147,22 +135,14 @@ def test_one_draw_decides_all_three(rng):
 
 
 def test_what_is_sure_is_sure_and_a_probability_is_the_mean_to_the_last_digit():
-    """Of a mean of nothing nobody hears anything; a quarter of all draws is below a quarter."""
+    """Who says nothing looks like who was not clicked; the longest has all three at the weight."""
     for share in [0.0, 0.25, 0.5, 1.0]:
         assert encode_evaluation((1.0, 0.0, 1.0), WEIGHT, drawing(share)).tolist() == [WEIGHT, 0, WEIGHT], share
     for share, earned in [(0.24, True), (0.25, False), (0.26, False)]:
         assert encode_evaluation((0.25,) * 3, WEIGHT, drawing(share)).tolist() == [WEIGHT * earned] * 3, (share, earned)
-
-
-def test_who_says_nothing_looks_like_who_was_not_clicked():
-    """And where a policy asks for no evaluation there is no number of one."""
     assert encode_evaluation(None, WEIGHT, os.urandom).tolist() == [0, 0, 0]
     assert encode_evaluation((0.0, 0.0, 0.0), WEIGHT, os.urandom).tolist() == [0, 0, 0]
     assert encode_evaluation((1.0, 1.0, 1.0), 0, os.urandom).size == 0
-
-
-def test_the_longest_is_what_noise_is_made_for():
-    """All three at the weight, as of lists whose first document was clicked in both orders."""
     assert longest_evaluation(WEIGHT).tolist() == encode_evaluation((1.0,) * 3, WEIGHT, os.urandom).tolist()
     assert longest_evaluation(WEIGHT).size == N_EVALUATION
     assert longest_evaluation(0).size == 0

@@ -25,17 +25,11 @@ numbers = st.lists(st.tuples(*2 * [st.sampled_from(EDGES) | st.integers(0, MODUL
 
 @settings(derandomize=True)
 @given(numbers)
-def test_sums_and_differences_are_those_of_integers(pairs):
+def test_sums_differences_and_products_are_those_of_integers(pairs):
     left, right = (np.array(side, np.uint64) for side in zip(*pairs, strict=True))
     assert add_up([left, right], len(pairs)).tolist() == [(a + b) % MODULUS for a, b in pairs]
     assert add(left, right).tolist() == [(a + b) % MODULUS for a, b in pairs]
     assert subtract(left, right).tolist() == [(a - b) % MODULUS for a, b in pairs]
-
-
-@settings(derandomize=True)
-@given(numbers)
-def test_products_are_those_of_integers(pairs):
-    left, right = (np.array(side, np.uint64) for side in zip(*pairs, strict=True))
     products = multiply(left, right)
     assert products.tolist() == [a * b % MODULUS for a, b in pairs]
     assert int(sum_of(products)) == sum(a * b for a, b in pairs) % MODULUS
@@ -46,9 +40,6 @@ def test_products_are_those_of_integers(pairs):
 def test_a_sum_of_many_is_that_of_integers(vectors):
     total = add_up([np.array(vector, np.uint64) for vector in vectors], 3)
     assert total.tolist() == [sum(vector[i] for vector in vectors) % MODULUS for i in range(3)]
-
-
-def test_a_sum_of_thousands_of_the_largest_numbers_carries_each_time():
     minus_one = np.full(2, MODULUS - 1, np.uint64)
     assert to_signed(add_up((minus_one for _ in range(5000)), 2)).tolist() == [-5000, -5000]
 

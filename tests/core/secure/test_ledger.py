@@ -59,16 +59,12 @@ def spent_under(allowance, n):
 
 
 def test_charges_by_hand():
-    """C^2 / (2 sigma^2), which has no pure epsilon; C / s, with the rho of a pure epsilon, its square over 2."""
+    """C^2 / (2 sigma^2); C / s with its square over 2. Replaced: twice the pure epsilon, four times the noise's rho."""
     assert gaussian_charge(256, 622_754) == Charge(256**2 / (2 * 622_754), None)
     assert laplace_charge(256, 640) == Charge(0.4**2 / 2, 0.4)
     assert laplace_charge(256, 640).times(3) + NOTHING == Charge(3 * (0.4**2 / 2), 3 * 0.4)
     assert (laplace_charge(256, 640) + gaussian_charge(256, 622_754)).epsilon is None
     assert NOTHING.epsilon_at(DELTA) == 0.0
-
-
-def test_where_a_vector_is_replaced_it_costs_more():
-    """Twice the pure epsilon, four times the rho of the noise, and the same of a norm proof."""
     charge = laplace_charge(10, 100) + norm_proof_charge(10)
     replaced = charge.replacing()
     assert replaced.epsilon == pytest.approx(2 * charge.epsilon)
@@ -99,7 +95,7 @@ def test_as_many_participations_as_a_policy_was_made_for_pass_and_no_more():
 
 
 def test_the_charge_of_a_norm_proof():
-    """Its rho is part of all, its delta is taken off before an epsilon is found, and pure noise stays told apart."""
+    """Its rho is part of all, its delta is taken off before an epsilon is found: where it is spent no epsilon holds."""
     proof, rho = norm_proof_charge(256), float(norm_proof_rho(256))
     assert proof == Charge(rho, 0.0, rho, NORM_PROOF_DELTA)
     gaussian_one = gaussian_charge(256, 622_756) + proof
@@ -109,10 +105,6 @@ def test_the_charge_of_a_norm_proof():
     assert gamma_one.epsilon_at(DELTA) == 256 / 641 + epsilon_of(rho, DELTA - NORM_PROOF_DELTA)
     assert gamma_one.times(3) == gamma_one + gamma_one + gamma_one
     assert proof.epsilon_at(DELTA) == epsilon_of(rho, DELTA - NORM_PROOF_DELTA)
-
-
-def test_a_delta_that_proofs_have_spent_allows_nothing():
-    """A later policy with a smaller delta than that of the proofs before it: no epsilon holds, so nobody takes part."""
     spent = spent_under(proven_gaussian(20, 8.0), 10)
     assert spent.charge.epsilon_at(10 * NORM_PROOF_DELTA) == float("inf")
     later = replace(gaussian(200, 8.0), delta=1e-11)
@@ -140,8 +132,14 @@ def test_who_has_spent_what_is_not_pure_takes_part_with_a_delta(make):
     assert 0 < participations_left(spent, pure) <= 10
 
 
-def test_what_is_left_over_is_never_more_than_a_billionth():
-    """A charge that passes the epsilon by more than the last digits is refused."""
+def test_the_smaller_of_two_ways_to_add_up_counts():
+    """Few pure charges add up better as they are, many by their rho; more than the last digits beyond is refused."""
+    charge = laplace_charge(1, 10)
+    assert charge.times(2).epsilon_at(DELTA) == pytest.approx(0.2)
+    assert charge.times(10_000).epsilon_at(DELTA) == pytest.approx(epsilon_of(50.0, DELTA))
+    assert epsilon_of(50.0, DELTA) < 1000.0
+    mixed = charge + gaussian_charge(1, 100)
+    assert mixed.epsilon_at(DELTA) == pytest.approx(epsilon_of(0.01, DELTA))
     allowance = gamma(20, 8.0)
     barely = Spent(1, Charge(1.0, 8.0 - allowance.charge.epsilon))
     assert refusal(barely, allowance, 2) is None
@@ -149,27 +147,13 @@ def test_what_is_left_over_is_never_more_than_a_billionth():
     assert refusal(beyond, allowance, 2) is not None
 
 
-def test_the_smaller_of_two_ways_to_add_up_counts():
-    """Few pure charges add up better as they are, many by their rho; one that is not pure leaves only that."""
-    charge = laplace_charge(1, 10)
-    assert charge.times(2).epsilon_at(DELTA) == pytest.approx(0.2)
-    assert charge.times(10_000).epsilon_at(DELTA) == pytest.approx(epsilon_of(50.0, DELTA))
-    assert epsilon_of(50.0, DELTA) < 1000.0
-    mixed = charge + gaussian_charge(1, 100)
-    assert mixed.epsilon_at(DELTA) == pytest.approx(epsilon_of(0.01, DELTA))
-
-
 def test_what_was_spent_under_one_policy_is_missing_under_the_next():
-    """A policy with a larger k and the same epsilon leaves what the first one has left over, not its own k."""
+    """A larger k with the same epsilon leaves what the first has left over; numbers passed over are charged."""
     first, second = gaussian(20, 8.0), gaussian(200, 8.0)
     spent = spent_under(first, 10)
     left = participations_left(spent, second)
     assert left == pytest.approx(100, abs=1)
     assert refusal(Spent(spent.last + left, spent.charge + second.charge.times(left)), second, spent.last + left + 1)
-
-
-def test_numbers_that_were_passed_over_are_charged():
-    """They were spent elsewhere: from 10 of 20 on, half of the epsilon is left."""
     allowance = gaussian(20, 8.0)
     assert refusal(Spent(), allowance, 20) is None
     assert refusal(Spent(), allowance, 21) is not None

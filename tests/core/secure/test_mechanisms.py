@@ -19,9 +19,8 @@ def test_claims_are_those_of_known_divergences():
     """Balle & Wang (ICML 2018); of two rows of weights where the lattice shows; randomised response."""
     for epsilon in [0.0, 0.3, 0.756, 1.5]:
         ratio = 256 / math.sqrt(VARIANCE)
-        expected = normal_above(epsilon / ratio - ratio / 2) - math.exp(epsilon) * normal_above(
-            epsilon / ratio + ratio / 2
-        )
+        above, below = normal_above(epsilon / ratio - ratio / 2), normal_above(epsilon / ratio + ratio / 2)
+        expected = above - math.exp(epsilon) * below
         assert gaussian_delta(256, VARIANCE, epsilon) == pytest.approx(expected, rel=1e-4, abs=1e-9), epsilon
     weights = [math.exp(-(x**2) / 2) for x in range(-10, 12)]
     moved = [math.exp(-((x - 1) ** 2) / 2) for x in range(-10, 12)]
@@ -31,14 +30,8 @@ def test_claims_are_those_of_known_divergences():
     assert pure_delta(1.0, 1.0) == pure_delta(1.0, 2.0) == 0.0
 
 
-def test_a_participation_has_its_share_of_epsilon():
-    """Of pure epsilon a twentieth; of the Gaussian more, since twenty of them add up to less."""
-    assert gamma_mechanism(256, 640).epsilon == 8 / 20
-    assert gaussian_mechanism(256, VARIANCE, 1e-6).epsilon == pytest.approx(1.5127, abs=1e-3)
-
-
 def test_a_vote_is_part_of_what_is_encoded_and_claimed(rng):
-    """The longest one, beside a vector that is as long as it may be; noise that forgot it costs more."""
+    """The longest vote beside the longest vector. Of pure epsilon a participation has a twentieth, of Gaussian more."""
     voting = gaussian_mechanism(256, VARIANCE, 1e-6, 64)
     encoded = voting.encode(np.full(4, 9.0), 1.0, rng.bytes)
     assert encoded.tolist() == [128, 128, 128, 128, 64, 0] == voting.longest(4).tolist()
@@ -47,9 +40,8 @@ def test_a_vote_is_part_of_what_is_encoded_and_claimed(rng):
     assert enough.epsilon == pytest.approx(gaussian_mechanism(256, VARIANCE, 1e-6).epsilon, rel=1e-5)
     # The norm is 263.88, and what is claimed is of the next whole number.
     assert enough.claimed_delta(1.0) == gaussian_delta(264, math.ceil(VARIANCE * 17 / 16), 1.0)
-
-
-def test_clients_noise_is_as_large_as_helpers(rng):
+    assert gamma_mechanism(256, 640).epsilon == 8 / 20
+    assert gaussian_mechanism(256, VARIANCE, 1e-6).epsilon == pytest.approx(1.5127, abs=1e-3)
     shares = gamma_mechanism(256, 50, 20).draw_noise(50_000, rng.bytes)
     assert shares.std() == pytest.approx(gamma_mechanism(256, 50).draw_noise(50_000, rng.bytes).std(), rel=0.03)
 

@@ -1,5 +1,6 @@
 """A message passes where its norm and its votes do; without votes it is the norm proof's, to the byte."""
 
+import itertools
 import os
 
 import numpy as np
@@ -25,18 +26,8 @@ def is_kept(words, shape=SHAPE):
     return is_message_proof_valid(answer_message(words, VERIFY_KEY, TICKET, shape), shape)
 
 
-def test_two_votes_and_their_proofs_are_eight_numbers_more():
-    """And four more of each verifier; where there are none, all lengths are the norm proof's."""
-    plain = MessageShape(NORM)
-    assert (plain.n_summed, plain.n_proof) == (6, NORM.n_proof)
-    assert (plain.n_values, plain.n_answer) == (NORM.n_values, NORM.n_answer)
-    assert (SHAPE.n_summed, SHAPE.n_proof) == (6 + N_VOTES, NORM.n_proof + 6)
-    assert (SHAPE.n_values, SHAPE.n_answer) == (NORM.n_values + 8, NORM.n_answer + 4)
-    assert message().size == SHAPE.n_values
-
-
 def test_without_votes_it_is_the_norm_proof():
-    """The same draws give the same bytes, asked the same and answered the same."""
+    """The same bytes, asked and answered the same; two votes are eight numbers more, four more of each verifier."""
     plain = MessageShape(NORM)
     first, second = (np.random.default_rng(5).bytes for _ in range(2))
     proof = prove_message(ENCODED, plain, first)
@@ -45,23 +36,24 @@ def test_without_votes_it_is_the_norm_proof():
     expected = answer_share(words, challenge_for(VERIFY_KEY, TICKET, NORM), NORM)
     np.testing.assert_array_equal(answer_message(words, VERIFY_KEY, TICKET, plain), expected)
     assert is_kept(words, plain)
+    assert (plain.n_summed, plain.n_proof) == (6, NORM.n_proof)
+    assert (plain.n_values, plain.n_answer) == (NORM.n_values, NORM.n_answer)
+    assert (SHAPE.n_summed, SHAPE.n_proof) == (6 + N_VOTES, NORM.n_proof + 6)
+    assert (SHAPE.n_values, SHAPE.n_answer) == (NORM.n_values + 8, NORM.n_answer + 4)
+    assert message().size == SHAPE.n_values
 
 
 def test_each_number_of_an_evaluation_is_its_weight_or_nothing():
     """Behind votes and without them; whoever makes more of one, or a part of one, does not pass."""
-    for weights in [(4, 2), (0, 2)]:
-        for lie in [None, 1, 4, -2]:
-            for place in range(3):
-                shape = MessageShape(NORM, *weights)
-                assert (shape.n_summed, shape.n_proof) == (
-                    6 + len(shape.weights),
-                    NORM.n_proof + 3 * len(shape.weights),
-                )
-                earned = [2, 0, 2]
-                if lie is not None:
-                    earned[place] = lie
-                votes = (4, 0) if weights[0] else ()
-                assert is_kept(message(votes=(*votes, *earned), shape=shape), shape) == (lie is None)
+    for weights, votes in [((4, 2), (4, 0)), ((0, 2), ())]:
+        shape = MessageShape(NORM, *weights)
+        n_numbers = len(shape.weights)
+        assert (shape.n_summed, shape.n_proof) == (6 + n_numbers, NORM.n_proof + 3 * n_numbers)
+        assert is_kept(message(votes=(*votes, 2, 0, 2), shape=shape), shape)
+        for lie, place in itertools.product([1, 4, -2], range(3)):
+            earned = [2, 0, 2]
+            earned[place] = lie
+            assert not is_kept(message(votes=(*votes, *earned), shape=shape), shape)
 
 
 def test_an_honest_message_passes_behind_masks():
@@ -77,16 +69,12 @@ def test_an_honest_message_passes_behind_masks():
 
 
 def test_a_message_whose_votes_are_none_or_that_is_too_long_fails():
-    """However good the other half is."""
+    """However good the other half is; one number changed by more than any projection is long, and it fails."""
     for votes in [(5, 0), (0, -4), (8, 0), (1, 1), (0, 2)]:
         assert not is_kept(message(votes=votes)), votes
     words = message()
     words[0] = 17
     assert not is_kept(words)
-
-
-def test_every_number_of_a_message_counts():
-    """One changed by more than any projection is long, and it fails."""
     honest = message()
     for place in range(honest.size):
         changed = honest.copy()

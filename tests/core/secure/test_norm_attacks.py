@@ -114,16 +114,18 @@ def test_a_sum_that_wraps_around_is_rejected():
 
 
 def test_no_mask_helps_a_sum_that_wraps_around():
-    """What a forger adds to z may be anything: here what suits a row that is 1 at the long number, or keeps to T."""
-    for mask in ["as it likes", "T", "large"]:
-        shape = proof_shape(136, BOUND)
-        inputs = wrapping("p / 2", shape)
-        masks = {"as it likes": -(P // 2), "T": LARGEST_PROJECTION, "large": P // 4}[mask]
-        values = forged(inputs[:136], inputs[136:], shape, [masks % P] * ROWS)
+    """Whatever a forger adds to z: what suits a row of 1 there, or keeps to T. Nor does a longer vector pass."""
+    shape = proof_shape(136, BOUND)
+    asked = challenges(shape)
+    inputs = wrapping("p / 2", shape)
+    for mask in [-(P // 2), LARGEST_PROJECTION, P // 4]:
+        values = forged(inputs[:136], inputs[136:], shape, [mask % P] * ROWS)
         assert rate_of_rows(values, shape) <= 0.52, mask
-        assert not any(
-            is_norm_proof_valid(answer(values, challenge, shape), shape) for challenge in challenges(shape)
-        ), mask
+        assert not any(is_norm_proof_valid(answer(values, challenge, shape), shape) for challenge in asked), mask
+    for factor in [1.01, 2, 50]:
+        values = forged(long_vector(136, round(factor**2 * BOUND**2)), [0] * 4, shape)
+        assert rate_of_rows(values, shape) == 1.0, factor
+        assert not any(is_norm_proof_valid(answer(values, challenge, shape), shape) for challenge in asked), factor
 
 
 def test_few_rows_would_not_do():
@@ -139,16 +141,6 @@ def test_few_rows_would_not_do():
         expected = n / 2**r
         passed = int(np.all(np.array(within)[:, :r], axis=1).sum())
         assert abs(passed - expected) < 5 * math.sqrt(expected)
-
-
-def test_a_longer_vector_without_wrapping_does_not_add_up():
-    for factor in [1.01, 2, 50]:
-        shape = proof_shape(136, BOUND)
-        values = forged(long_vector(136, round(factor**2 * BOUND**2)), [0] * 4, shape)
-        assert rate_of_rows(values, shape) == 1.0, factor
-        assert not any(
-            is_norm_proof_valid(answer(values, challenge, shape), shape) for challenge in challenges(shape)
-        ), factor
 
 
 def test_who_knows_the_point_is_accepted_there_and_nowhere_else():
@@ -180,18 +172,11 @@ def test_one_more_is_harmless_in_a_mask_alone(dim):
 
 
 def test_a_mask_beyond_the_limit_is_rejected():
-    """It would be no help: but whoever sends it does not keep to the protocol."""
+    """Nor are random numbers accepted, another seed than masked the vector, or another device's proof."""
     for mask, accepted in [(2, False), (-2, False), (0.9, True), (-0.9, True)]:
         values, shape = honest(136, 4)
         values[shape.n_inputs] = int(mask * LARGEST_PROJECTION) % P
-        assert is_norm_proof_valid(answer_share(values, challenges(shape, 1)[0], shape), shape) == accepted, (
-            mask,
-            accepted,
-        )
-
-
-def test_what_is_random_or_of_another_vector_is_rejected():
-    """Random numbers, another seed than the device has masked with, and the proof of another round or device."""
+        assert is_norm_proof_valid(answer_share(values, challenges(shape, 1)[0], shape), shape) == accepted, mask
     values, shape = honest(136, 5)
     challenge = challenges(shape, 1)[0]
     assert not is_norm_proof_valid(answer_share(expand_seed(bytes(32), shape.n_values), challenge, shape), shape)
@@ -215,22 +200,18 @@ def test_verifiers_have_to_ask_the_same(other):
     assert not is_norm_proof_valid(add(sent, answer_share(share, otherwise, shape)), shape)
 
 
-def test_a_root_of_unity_is_drawn_again(monkeypatch):
-    """At such a point a wire is an input of the device, without anything random in it."""
-    shape = proof_shape(12, BOUND)
-    drawn = iter([1, P - 1, root(2 * shape.degree), root(shape.degree), 5])
-    monkeypatch.setattr("foltr.core.secure.norm_proof.words_below", lambda *_: np.array([next(drawn)], np.uint64))
-    assert challenge_for(VERIFY_KEY, bytes(32), shape).point == 5
-
-
-def test_challenges_differ_in_each_bit():
-    """By key and by ticket; and of their coefficients a quarter is -1, a quarter 1."""
+def test_challenges_differ_in_each_bit(monkeypatch):
+    """By key and ticket; a quarter of the coefficients is -1, a quarter 1; a root of unity is drawn again."""
     shape = proof_shape(136, BOUND)
     rows = np.array([rows_of(challenge, shape) for challenge in challenges(shape)])
     for value, share in ((-1, 0.25), (0, 0.5), (1, 0.25)):
         assert abs((rows == value).mean() - share) < 5 * math.sqrt(share * (1 - share) / rows.size)
     assert len({challenge.point for challenge in challenges(shape)}) == N_CHALLENGES
     assert challenge_for(b"x" * 32, bytes(32), shape).point != challenges(shape, 1)[0].point
+    shape = proof_shape(12, BOUND)
+    drawn = iter([1, P - 1, root(2 * shape.degree), root(shape.degree), 5])
+    monkeypatch.setattr("foltr.core.secure.norm_proof.words_below", lambda *_: np.array([next(drawn)], np.uint64))
+    assert challenge_for(VERIFY_KEY, bytes(32), shape).point == 5
 
 
 def test_devices_and_verifiers_compute_what_plain_integers_do():
@@ -245,7 +226,7 @@ def test_devices_and_verifiers_compute_what_plain_integers_do():
 
 
 def test_honest_devices_at_the_bound_are_accepted():
-    """None is rejected, each with a challenge of its own; FOLTR_TEST_HONEST_PROOFS says of how many."""
+    """None is rejected, FOLTR_TEST_HONEST_PROOFS says of how many; nor by the largest mask and a row of its signs."""
     for dim in [1, 2, 3, 4, 46, 136, 300]:
         shape, rng = proof_shape(dim, BOUND), np.random.default_rng(dim)
         for i in range(int(os.environ.get("FOLTR_TEST_HONEST_PROOFS") or 100)):
@@ -253,10 +234,6 @@ def test_honest_devices_at_the_bound_are_accepted():
             values = np.concatenate([from_signed(encoded), prove_norm(encoded, shape, rng.bytes)])
             challenge = challenge_for(VERIFY_KEY, i.to_bytes(32, "big"), shape)
             assert is_norm_proof_valid(answer_share(values, challenge, shape), shape), dim
-
-
-def test_the_longest_projection_of_an_honest_device_is_within_the_limit():
-    """The largest mask there is, and a row that has the sign of each number: no draw can reject an honest device."""
     shape = proof_shape(136, BOUND)
     all_ones = Challenge(5, np.full((-(-shape.n_inputs // 8), 2, ROWS), 255, np.uint8))
     encoded = [abs(number) for number in long_vector(136, BOUND**2)]
@@ -299,16 +276,12 @@ def test_values_at_the_point_say_nothing_of_the_vector(monkeypatch):
 
 
 def test_the_masked_projections_differ_by_what_is_charged():
-    """z of two vectors is the same noise around places that are rarely more than sqrt(510 B) apart, of 4 B at most."""
+    """Two vectors are rarely more than sqrt(510 B) apart, of 4 B at most; the noise is sigma_y's, with room for any."""
     shape = proof_shape(136, BOUND)
     difference = 2 * np.array([*long_vector(136, BOUND**2), 0, 0, 0, 0])
     moved = [int(((rows_of(challenge, shape) @ difference) ** 2).sum()) for challenge in challenges(shape, 600)]
     assert max(moved) < 510 * BOUND**2
     assert np.mean(moved) == pytest.approx(ROWS / 2 * 4 * BOUND**2, rel=0.03)
-
-
-def test_the_noise_of_projections_is_the_one_that_is_charged():
-    """Its deviation is sigma_y, its mean zero, and its largest size leaves room for any projection."""
     shape = proof_shape(4, BOUND)
     encoded, n = np.array([BOUND, 0, 0, 0]), 300
     challenge = challenges(shape, 1)[0]

@@ -37,16 +37,13 @@ def test_norm_proofs_make_a_plan_dearer_by_what_they_cost():
 
 def test_votes_and_evaluations_make_a_plan_of_gaussian_noise_dearer():
     """By three and by two per cent; that of gamma has none, nor has any without proofs."""
-    voting, plain = plan_noise(**USUAL, evaluation=False), plan_noise(**USUAL, **NOTHING_BESIDE)
-    ratios = [one.sigma / other.sigma for one, other in zip(voting, plain, strict=True)]
-    assert ratios == pytest.approx([math.sqrt(17 / 16), 1.0, math.sqrt(17 / 16), 1.0], rel=1e-4)
-    assert plan_noise(**USUAL, norm_proof="none") == plan_noise(**USUAL, norm_proof="none", votes=False)
     both, voting = plan_noise(**USUAL), plan_noise(**USUAL, evaluation=False)
-    ratios = [one.sigma / other.sigma for one, other in zip(both, voting, strict=True)]
-    dearer = math.sqrt((1 + 1 / 16 + 3 / 64) / (1 + 1 / 16))
-    assert 1.02 < dearer < 1.03
-    assert ratios == pytest.approx([dearer, 1.0, dearer, 1.0], rel=1e-4)
-    assert plan_noise(**USUAL, norm_proof="none") == plan_noise(**USUAL, norm_proof="none", evaluation=False)
+    plain, bare = plan_noise(**USUAL, **NOTHING_BESIDE), plan_noise(**USUAL, norm_proof="none")
+    votes, evaluations = math.sqrt(1 + 1 / 16), math.sqrt(1 + (3 / 64) / (1 + 1 / 16))
+    for planned, than, dearer in ((voting, plain, votes), (both, voting, evaluations)):
+        ratios = [one.sigma / other.sigma for one, other in zip(planned, than, strict=True)]
+        assert ratios == pytest.approx([dearer, 1.0, dearer, 1.0], rel=1e-4)
+    assert bare == plan_noise(**USUAL, norm_proof="none", **NOTHING_BESIDE)
 
 
 def test_proofs_that_cost_too_much_are_not_planned_with():
@@ -59,25 +56,15 @@ def test_proofs_that_cost_too_much_are_not_planned_with():
 
 
 def test_each_verdict_has_its_words():
-    """From as good as no noise to nothing at all."""
-    words = [
-        plan_noise(**{**USUAL, "epsilon": epsilon, "dim": 46})[0].verdict.split()[0:2]
-        for epsilon in (8.0, 1.0, 0.25, 0.05)
-    ]
-    assert words == [["learns", "as"], ["learns,", "but"], ["learns", "little:"], ["hopeless:", "the"]]
-
-
-def test_too_few_clients_are_said():
-    """Below a hundred a round helpers open nothing; without any there is no round."""
+    """From as good as no noise to nothing; below a hundred a round nothing is opened, without any there is no round."""
+    for epsilon, words in [(8.0, "learns as"), (1.0, "learns, but"), (0.25, "learns little:"), (0.05, "hopeless: the")]:
+        assert plan_noise(**{**USUAL, "epsilon": epsilon, "dim": 46})[0].verdict.startswith(words), epsilon
     few, *_ = plan_noise(**{**USUAL, "clients": 990})
     assert few.verdict.endswith("a round wants 100 clients")
     nobody, *_ = plan_noise(**{**USUAL, "clients": 9})
     assert nobody.clients_per_round == 0
     assert math.isinf(nobody.noise_to_update)
     assert nobody.verdict.startswith("hopeless")
-
-
-def test_nobody_takes_part_more_often_than_there_are_rounds():
     planned = plan_noise(**{**USUAL, "rounds": 5})
     assert [(one.mechanism, one.participations, one.period) for one in planned] == [("gaussian", 5, 1), ("gamma", 5, 1)]
 

@@ -1,6 +1,8 @@
 """The longest plausible sum: longer than honest ones, and not by much."""
 
+import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,9 +15,9 @@ ENTROPY = np.random.default_rng(5).bytes
 N_SUMS = 300
 
 
-def l1_of(noises: int, dim: int, scale: int) -> np.ndarray:
-    drawn = sum(draw_laplace(N_SUMS * dim, scale, ENTROPY) for _ in range(noises))
-    return np.abs(drawn.reshape(N_SUMS, dim)).sum(axis=1)
+def drawn(draw: Callable, noises: int, dim: int, size: int) -> np.ndarray:
+    """(N_SUMS, dim): sums of so many noises."""
+    return sum(draw(N_SUMS * dim, size, ENTROPY) for _ in range(noises)).reshape(N_SUMS, dim).astype(np.float64)
 
 
 def gauss_tail(lengths: np.ndarray) -> float:
@@ -24,25 +26,17 @@ def gauss_tail(lengths: np.ndarray) -> float:
 
 
 def test_gaussian_noise_is_shorter_than_the_bound():
-    """In each of many draws; and with many coordinates the bound is near where the tail is expected to end."""
-    for dim in [1, 46, 300]:
-        for noises in [2, 4]:
-            variance = 10_000
-            drawn = sum(draw_gaussian(N_SUMS * dim, variance, ENTROPY) for _ in range(noises)).reshape(N_SUMS, dim)
-            lengths = np.sqrt(np.square(drawn.astype(np.float64)).sum(axis=1))
-            longest = longest_gaussian(dim, variance, noises)
-            assert lengths.max() < longest, (dim, noises)
-            assert dim == 1 or longest < 1.3 * gauss_tail(lengths), (dim, noises)
-
-
-def test_laplace_noise_is_shorter_than_the_bound():
-    for dim in [1, 46, 300]:
-        for noises in [1, 2, 4]:
-            for scale in [2, 640]:
-                lengths = l1_of(noises, dim, scale)
-                longest = longest_laplace(dim, scale, noises)
-                assert lengths.max() < longest, (dim, noises, scale)
-                assert dim == 1 or longest < (1.4 if scale > 2 else 2.0) * gauss_tail(lengths), (dim, noises, scale)
+    """In each of many draws, as is Laplace noise; with many coordinates the bound is near the tail's expected end."""
+    for dim, noises in itertools.product([1, 46, 300], [1, 2, 4]):
+        lengths = np.sqrt(np.square(drawn(draw_gaussian, noises, dim, 10_000)).sum(axis=1))
+        longest = longest_gaussian(dim, 10_000, noises)
+        assert lengths.max() < longest, (dim, noises)
+        assert dim == 1 or longest < 1.3 * gauss_tail(lengths), (dim, noises)
+        for scale in [2, 640]:
+            lengths = np.abs(drawn(draw_laplace, noises, dim, scale)).sum(axis=1)
+            longest = longest_laplace(dim, scale, noises)
+            assert lengths.max() < longest, (dim, noises, scale)
+            assert dim == 1 or longest < (1.4 if scale > 2 else 2.0) * gauss_tail(lengths), (dim, noises, scale)
 
 
 def test_the_sizes_of_several_laplace_numbers_are_bounded_by_their_mean():

@@ -19,7 +19,7 @@ def drawn(n: int, m: int, seed: int) -> np.ndarray:
 
 
 def test_values_are_those_at_the_roots():
-    """At the powers of the root of unity, between them, and back to the coefficients."""
+    """At the powers of the root of unity, which is of that order, between them, and back to the coefficients."""
     for n in [1, 2, 4, 8, 64]:
         coefficients, root = drawn(n, 3, n), root_of_unity(2 * n)
         values = values_of(coefficients)
@@ -28,6 +28,8 @@ def test_values_are_those_at_the_roots():
             assert values[:, j].tolist() == [at(column, pow(root, 2 * i, MODULUS)) for i in range(n)], n
             assert odd_values(values)[:, j].tolist() == [at(column, pow(root, 2 * i + 1, MODULUS)) for i in range(n)], n
         assert np.array_equal(coefficients_of(values), coefficients), n
+    for order in (2, 4, 256, 2**32):
+        assert pow(root_of_unity(order), order // 2, MODULUS) == MODULUS - 1
 
 
 def test_weights_lead_to_any_other_point():
@@ -39,12 +41,6 @@ def test_weights_lead_to_any_other_point():
             long[-1] = 0
             assert combine(of_wires, values_of(short)).tolist() == [at(short[:, 0].tolist(), point)], (n, point)
             assert combine(of_gadget, values_of(long)[:-1]).tolist() == [at(long[:, 0].tolist(), point)], (n, point)
-
-
-def test_the_root_itself_is_of_that_order():
-    """Up to the largest that there is: half of its powers further it is -1."""
-    for order in (2, 4, 256, 2**32):
-        assert pow(root_of_unity(order), order // 2, MODULUS) == MODULUS - 1
 
 
 def test_the_squares_add_up():

@@ -31,13 +31,10 @@ def of_message(dim):
 
 
 def test_a_long_vector_is_accepted_with_at_most_2_to_the_minus_54():
+    """Over all messages it is at most as many times that of one: each has a challenge that nothing before it tells."""
     for dim, bits in (*((dim, 54) for dim in DIMS), (1_997_546, 53)):  # the longest that a small bound allows
         assert of_message(dim) <= Fraction(1, 2**bits), dim
         assert 2 * LARGEST_PROJECTION * (dim + 4) < MODULUS // 4, dim
-
-
-def test_over_all_messages_it_is_the_sum():
-    """Each has a challenge of its own that nothing before it tells, so it is at most as many times that of one."""
     for n_messages, at_most in [(1, 54), (200_000, 36.3), (10**7, 30.7)]:
         whole = max(of_message(dim) for dim in DIMS) * n_messages
         assert math.log2(whole) <= -at_most, (n_messages, at_most)

@@ -6,8 +6,7 @@ import os
 import numpy as np
 
 from foltr.core.secure.accounting import N_VOTES
-from foltr.core.secure.field import MODULUS, add, subtract
-from foltr.core.secure.masks import expand_seed, mask_words
+from foltr.core.secure.field import MODULUS
 from foltr.core.secure.vote_proof import (
     ANSWERS_A_VOTE,
     PROOFS_A_VOTE,
@@ -52,17 +51,13 @@ def entropy_of(*numbers):
 
 
 def test_votes_of_nothing_or_the_weight_always_pass():
-    """Whatever was drawn and asked: also at the least point and at the greatest, and of who votes both ways."""
+    """Whatever was drawn and asked; more votes, fewer, negative ones and fractions are refused at every point."""
     for votes in [(0, 0), (WEIGHT, 0), (0, WEIGHT), (WEIGHT, WEIGHT)]:
         for point in (1, 2, MODULUS - 1, *POINTS):
             proof = prove_votes(words(*votes), WEIGHTS, os.urandom)
             assert proof.size == PROOFS_A_VOTE * N_VOTES, votes
             assert answer_votes(words(*votes), proof, point).size == ANSWERS_A_VOTE * N_VOTES, votes
             assert passes(words(*votes), proof, point), votes
-
-
-def test_every_other_number_is_refused():
-    """More votes, fewer, negative ones and fractions: with the proof that a device would make, at every point."""
     for lie in LIES.values():
         for place in range(N_VOTES):
             votes = words(0, 0)
@@ -87,8 +82,8 @@ def test_a_forger_passes_at_two_points_that_it_has_guessed_and_at_no_other():
         assert accepted == list(guessed), lie
 
 
-def test_a_vote_and_its_proof_belong_together():
-    """One number changed of a message that passes, and it does not, at nearly every point: at all of these."""
+def test_a_vote_and_its_proof_belong_together(monkeypatch):
+    """One number changed, and it fails at all points; zero, where a vote would show, is drawn again."""
     votes = words(WEIGHT, 0)
     proof = prove_votes(votes, WEIGHTS, os.urandom)
     message = np.concatenate([votes, proof])
@@ -96,6 +91,12 @@ def test_a_vote_and_its_proof_belong_together():
         changed = message.copy()
         changed[place] = (int(changed[place]) + 1) % MODULUS
         assert not any(passes(changed[:N_VOTES], changed[N_VOTES:], point) for point in POINTS)
+    assert POINTS[3] == vote_point(VERIFY_KEY, (3).to_bytes(32, "big"))
+    assert len(set(POINTS)) == len(POINTS)
+    assert vote_point(bytes(32), bytes(32)) != vote_point(VERIFY_KEY, bytes(32))
+    drawn = iter([0, 0, 5])
+    monkeypatch.setattr("foltr.core.secure.vote_proof.words_below", lambda *_: words(next(drawn)))
+    assert vote_point(VERIFY_KEY, bytes(32)) == 5
 
 
 def test_what_verifiers_learn_is_as_likely_of_either_vote():
@@ -131,26 +132,3 @@ def test_answers_of_drawn_proofs_are_uniform():
             expected = n / counts.size
             chi_square = float(((counts - expected) ** 2 / expected).sum())
             assert chi_square < counts.size - 1 + 5 * math.sqrt(2 * (counts.size - 1)), votes
-
-
-def test_answers_about_shares_add_up_to_that_about_the_whole():
-    votes = words(0, WEIGHT)
-    message = np.concatenate([votes, prove_votes(votes, WEIGHTS, os.urandom)])
-    seeds = [os.urandom(32) for _ in range(3)]
-    shares = [mask_words(message, seeds)]
-    shares += [subtract(np.zeros_like(message), expand_seed(seed, message.size)) for seed in seeds]
-    total = np.zeros(ANSWERS_A_VOTE * N_VOTES, np.uint64)
-    for share in shares:
-        total = add(total, answer_votes(share[:N_VOTES], share[N_VOTES:], POINTS[0]))
-    np.testing.assert_array_equal(total, answer_votes(votes, message[N_VOTES:], POINTS[0]))
-    assert is_vote_proof_valid(total, WEIGHTS)
-
-
-def test_a_point_follows_from_key_and_ticket_and_is_never_zero(monkeypatch):
-    """The same each time, another for another ticket or key; zero, where a vote would show, is drawn again."""
-    assert POINTS[3] == vote_point(VERIFY_KEY, (3).to_bytes(32, "big"))
-    assert len(set(POINTS)) == len(POINTS)
-    assert vote_point(bytes(32), bytes(32)) != vote_point(VERIFY_KEY, bytes(32))
-    drawn = iter([0, 0, 5])
-    monkeypatch.setattr("foltr.core.secure.vote_proof.words_below", lambda *_: words(next(drawn)))
-    assert vote_point(VERIFY_KEY, bytes(32)) == 5

@@ -44,11 +44,14 @@ def test_rounds_are_so_far_apart_by_number():
 
 
 def test_every_so_many_rounds_from_the_first_on():
-    """As the thesis numbers them; nothing where the last is before the first."""
+    """As the thesis numbers them; an interval of nothing replays for ever, and nobody learns from nothing."""
     assert thesis(10).begin(range(1, 42))[1] == [1, 11, 21, 31, 41]
     assert thesis(5).begin(range(7, 21))[1] == [7, 12, 17]
     assert thesis(5).begin(range(9, 9))[1] == []
     assert len(thesis(10).begin(range(1, 10_001))[1]) == 1_000
+    for wrong in [{"interval": 0}, {"local_interactions": 0}, {"least_steps": 0}]:
+        with pytest.raises(SettingsError, match=next(iter(wrong))):
+            Schedule(Strategy.FED_ERASER, **wrong)
 
 
 def test_a_job_has_a_hundred_steps_where_history_allows():
@@ -59,40 +62,25 @@ def test_a_job_has_a_hundred_steps_where_history_allows():
 
 
 def test_clients_learn_from_three_fifths():
-    """As the thesis' three of five, and no fewer; a setting says otherwise."""
+    """As the thesis' three of five; a long step has those of its rounds, within bounds; a setting says otherwise."""
     assert [Schedule(Strategy.ROLLBACK).interactions_of(n, 10) for n in (1, 2, 5, 100)] == [3, 3, 3, 60]
     assert Schedule(Strategy.FED_ERASER, local_interactions=2).interactions_of(5, 10) == 2
-
-
-def test_a_job_in_long_steps_ends_within_a_day_of_devices():
-    """They answer 200 steps a day, and each interaction serves 50: a long history has longer steps, and no more."""
-    for n_stored, n_steps in [(99, 99), (1_000, 100), (1_999, 143), (10_000, 150), (10**6, 150)]:
-        schedule = Schedule(Strategy.RELEARN, interval=10)
-        assert len(schedule.begin(range(1, n_stored + 1))[1]) == n_steps <= UnlearningLimits().steps_a_day
-        local_interactions = schedule.interactions_of(5, schedule.interval_over(n_stored))
-        assert n_steps * local_interactions <= KEPT_INTERACTIONS * UnlearningLimits().steps_a_click, (n_stored, n_steps)
-
-
-def test_so_does_one_over_history_that_was_thinned():
-    """Of old rounds every tenth is there, of the newest each: they are counted by number."""
-    thinned = [*range(1, 9_000, 10), *range(9_000, 10_001)]
-    ahead = Schedule(Strategy.RELEARN, interval=10).begin(thinned)[1]
-    assert LEAST_STEPS // 2 <= len(ahead) <= 150
-
-
-def test_a_long_step_has_the_interactions_of_the_rounds_it_stands_for():
-    """No more than devices have to give in a job, and no fewer than they answer; a setting says otherwise."""
     assert [Schedule(Strategy.RELEARN).interactions_of(5, interval) for interval in (1, 3, 10)] == [5, 15, 50]
     assert Schedule(Strategy.RELEARN).interactions_of(1, 2) == FEWEST_INTERACTIONS
     assert Schedule(Strategy.RELEARN).interactions_of(50_000, 10) == MOST_OF_A_LONG_STEP
     assert Schedule(Strategy.RELEARN, local_interactions=4).interactions_of(5, 10) == 4
 
 
-def test_no_such_schedule():
-    """An interval of nothing replays for ever, and nobody learns from nothing."""
-    for wrong in [{"interval": 0}, {"local_interactions": 0}, {"least_steps": 0}]:
-        with pytest.raises(SettingsError, match=next(iter(wrong))):
-            Schedule(Strategy.FED_ERASER, **wrong)
+def test_a_job_in_long_steps_ends_within_a_day_of_devices():
+    """200 steps a day, 50 for each interaction: a long history has longer steps; a thinned one counts by number."""
+    for n_stored, n_steps in [(99, 99), (1_000, 100), (1_999, 143), (10_000, 150), (10**6, 150)]:
+        schedule = Schedule(Strategy.RELEARN, interval=10)
+        assert len(schedule.begin(range(1, n_stored + 1))[1]) == n_steps <= UnlearningLimits().steps_a_day
+        local_interactions = schedule.interactions_of(5, schedule.interval_over(n_stored))
+        assert n_steps * local_interactions <= KEPT_INTERACTIONS * UnlearningLimits().steps_a_click, (n_stored, n_steps)
+    thinned = [*range(1, 9_000, 10), *range(9_000, 10_001)]
+    ahead = Schedule(Strategy.RELEARN, interval=10).begin(thinned)[1]
+    assert LEAST_STEPS // 2 <= len(ahead) <= 150
 
 
 def test_the_interval_doubles_for_rounds_that_came_meanwhile():
