@@ -58,23 +58,21 @@ async def test_the_two_clocks_are_read_at_one_moment(made, monkeypatch):
     """This machine's and the database's: a reading that takes seconds is no clock that is wrong."""
     noted = []
 
-    def note(name):
-        read = getattr(reading, name)
-
-        async def noting(*arguments):
-            noted.append(name)
-            return await read(*arguments)
-
-        monkeypatch.setattr(reading, name, noting)
-
     class Clock(datetime):
         @classmethod
         def now(cls, tz=None):
             noted.append("now")
             return datetime.now(tz)
 
+    def noting(name, read):
+        async def note(*arguments):
+            noted.append(name)
+            return await read(*arguments)
+
+        return note
+
     for name in ("started_at", "find_lease", "list_quarantined", "online_members", "last_activity", "list_standbys"):
-        note(name)
+        monkeypatch.setattr(reading, name, noting(name, getattr(reading, name)))
     monkeypatch.setattr(reading, "datetime", Clock)
     await read_overview(made, "mail")
     assert noted[noted.index("find_lease") + 1] == "now", noted

@@ -70,9 +70,8 @@ def test_an_entry_that_was_noted_is_looked_for(tmp_path):
 
 def test_what_is_no_entry_is_one_line(tmp_path):
     """With what prints one."""
-    for wrong in ("5", "5:", "five:" + "ab" * 32, "5:" + "zz" * 32, "9" * 19 + ":" + "ab" * 32):
-        done = audit(tmp_path, "--entry", wrong)
-        assert (done.returncode, "foltr erasure log-head" in done.stderr) == (2, True), wrong
+    for wrong in ("5", "five:" + "ab" * 32, "5:" + "zz" * 32, "9" * 19 + ":" + "ab" * 32):
+        assert "foltr erasure log-head" in audit(tmp_path, "--entry", wrong, code=2).stderr, wrong
 
 
 def test_several_receipts_are_checked_at_once(tmp_path):
@@ -84,10 +83,7 @@ def test_several_receipts_are_checked_at_once(tmp_path):
         (tmp_path / "receipt.jws").rename(tmp_path / f"{number}.jws")
         options += ["--receipt", f"{number}.jws"]
     done = audit(tmp_path, *options, code=0)
-    assert "matches entry 1" in done.stdout
-    assert "matches entry 3" in done.stdout
-    cut(tmp_path, 3)
-    refused(audit(tmp_path, *options), "names entry 3, but the log ends with entry 2")
+    assert ("matches entry 1" in done.stdout, "matches entry 3" in done.stdout) == (True, True)
 
 
 # --- what is published ------------------------------------------------------------------------------------------
@@ -106,19 +102,16 @@ def test_the_published_head_is_compared(tmp_path, mosquitto_server):
 
 
 def test_a_head_that_another_has_signed_is_none(tmp_path, mosquitto_server):
-    """On a broker without access control anybody may retain anything; that is said."""
+    """On a broker without access control anybody may retain anything; a broker without a head is said, too."""
+    broker = ("--broker", mosquitto_server.url)
+    said = ask(tmp_path, *broker, code=3).stderr
+    assert "start the federator, and if it runs, renew the broker's access list" in said
     logged(tmp_path, 2)
     publish(mosquitto_server.url, head(9, "ab" * 32), SigningKey(bytes(32)))
-    done = audit(tmp_path, "--broker", mosquitto_server.url, code=0)
+    done = audit(tmp_path, *broker, code=0)
     assert "was not compared: the broker" in done.stdout
     assert "has no head of the audit log signed with this key" in done.stdout
-    ask(tmp_path, "--broker", mosquitto_server.url, code=3)
-
-
-def test_a_broker_without_a_head_is_said(tmp_path, mosquitto_server):
-    """With both causes: no federator that publishes it, and an access list that does not let it be written."""
-    done = ask(tmp_path, "--broker", mosquitto_server.url, code=3)
-    assert "start the federator, and if it runs, renew the broker's access list" in done.stderr
+    ask(tmp_path, *broker, code=3)
 
 
 def test_the_head_is_printed_to_be_kept(tmp_path, mosquitto_server):
@@ -135,7 +128,7 @@ def test_a_broker_that_is_away_is_said(tmp_path):
     """With exit code 3 where it was asked for, and beside the rest where the database is what counts."""
     logged(tmp_path, 1)
     nowhere = f"mqtt://127.0.0.1:{free_port()}"
-    ask(tmp_path, "--broker", nowhere, code=3)
+    for options in (("--broker", nowhere), ()):
+        ask(tmp_path, *options, code=3)
     done = audit(tmp_path, "--broker", nowhere, code=0)
     assert "What the federator has published was not compared" in done.stdout
-    ask(tmp_path, code=3)

@@ -20,15 +20,12 @@ def test_orders_are_obeyed_and_answered(mqtt_broker, tmp_path):
     """A quarantine, what lifts it, what closes a proposal, and a deadline for the round that is open."""
     enrolled(tmp_path, "--broker", mqtt_broker)
     quarantine = ("device", "quarantine", "device-7")
+    deadline = ("rounds", "deadline", "1", "--max-time", "90")
     orders = (
         ((*quarantine, "--reason", "flips signs"), "quarantine_client", "device-7 of mail is in quarantine"),
         ((*quarantine, "--lift"), "lift_quarantine", "device-7 of mail is out of quarantine"),
         ((*quarantine, "--dismiss"), "dismiss_proposals", "device-7 of mail is no longer proposed for quarantine"),
-        (
-            ("rounds", "deadline", "1", "--max-time", "90"),
-            "set_deadline",
-            "round 1 of mail lasts 90 s from its opening",
-        ),
+        (deadline, "set_deadline", "round 1 of mail lasts 90 s from its opening"),
     )
     with answering(tmp_path / "foltr-operator", tmp_path / "device-7.json").serve() as federator:
         for number, (words, _, said) in enumerate(orders, 1):
@@ -110,11 +107,8 @@ def test_a_forgotten_name_is_nowhere_in_the_folder(mqtt_broker, tmp_path):
         assert named == []
         # What stands in the place of the orders is taken for them, and forgets in a database that was restored.
         foltr("rounds", "deadline", "1", "--max-time", "50", cwd=tmp_path, code=0)
-    assert [order.kind for order in federator.orders.values()][:3] == [
-        "quarantine_client",
-        "revoke_client",
-        "forget_client",
-    ]
+    kinds = [order.kind for order in federator.orders.values()]
+    assert kinds[:3] == ["quarantine_client", "revoke_client", "forget_client"]
     with answering(folder, tmp_path / "device-7.json").serve() as restored:
         foltr("rounds", "deadline", "1", "--max-time", "60", cwd=tmp_path, code=0)
     assert [order.kind for order in restored.orders.values()][:3] == ["void_order", "revoke_client", "forget_tombstone"]

@@ -50,42 +50,37 @@ def test_json_has_all_of_it(db):
     assert "--jsonl --watch" in refused.stderr
 
 
-def test_a_watch_goes_on_while_the_database_is_away(postgres_databases):
-    """A line for each look; one that fails says why, and of when the last answer is."""
-    url = postgres_databases.migrated()
-    asyncio.run(made_history(url, "mail"))
-    watching = start("status", "--db", url, "--watch", "--jsonl", "--every", "0.2", **SLOW_LOOKS)
-    try:
-        assert json.loads(watching.stdout.readline())["federation"] == "mail"
-        postgres_databases.drop(url)
-        found = _next(watching, lambda line: "unavailable" in line)
-        assert found["as_of"] is None
-        assert found["last_as_of"].endswith("UTC")
-        _next(watching, lambda line: "createdb" in line.get("unavailable", ""))
-    finally:
-        watching.kill()
-        watching.stdout.close()
+def test_a_watch_goes_on_while_the_database_is_away(postgres_databases, tmp_path):
+    """A line for each look; one that fails says why, and of when the last answer is.
 
+    Of a file that took the place of another, as by a restore, it does not go on with the one that is gone.
+    """
+    on_postgresql, file = postgres_databases.migrated(), tmp_path / "foltr.sqlite"
 
-def test_a_watch_goes_on_with_the_database_that_took_the_place_of_another(tmp_path):
-    """As by a restore, in whose midst there is none: it does not go on with the file that is gone."""
-    before, after = tmp_path / "foltr.sqlite", tmp_path / "backup.sqlite"
-    url = migrated_sqlite(before)
-    asyncio.run(made_history(url, "mail"))
-    asyncio.run(made_tallies(migrated_sqlite(after)))
-    watching = start("status", "--db", url, "--watch", "--jsonl", "--every", "0.2", **SLOW_LOOKS)
-    try:
-        assert json.loads(watching.stdout.readline())["situation"]["round"]["number"] == 2
+    def replace_file():
+        asyncio.run(made_tallies(migrated_sqlite(tmp_path / "backup.sqlite")))
         for path in tmp_path.glob("foltr.sqlite*"):
             path.unlink(missing_ok=True)  # the log of it goes with the last who closes it
-        _next(watching, lambda line: "does not exist" in line.get("unavailable", ""))
-        _next(watching, lambda line: "does not exist" in line.get("unavailable", ""))
-        after.rename(before)
-        found = _next(watching, lambda line: line["as_of"] is not None)
-        assert found["situation"]["round"]["number"] == 6
-    finally:
-        watching.kill()
-        watching.stdout.close()
+
+    for url, take_away, said in (
+        (on_postgresql, lambda: postgres_databases.drop(on_postgresql), "createdb"),
+        (migrated_sqlite(file), replace_file, "does not exist"),
+    ):
+        asyncio.run(made_history(url, "mail"))
+        watching = start("status", "--db", url, "--watch", "--jsonl", "--every", "0.2", **SLOW_LOOKS)
+        try:
+            assert json.loads(watching.stdout.readline())["situation"]["round"]["number"] == 2
+            take_away()
+            found = _next(watching, lambda line: "unavailable" in line)
+            assert (found["as_of"], found["last_as_of"][-3:]) == (None, "UTC")
+            _next(watching, lambda line, said=said: said in line.get("unavailable", ""))
+            if url != on_postgresql:
+                (tmp_path / "backup.sqlite").rename(file)
+                found = _next(watching, lambda line: line["as_of"] is not None)
+                assert found["situation"]["round"]["number"] == 6
+        finally:
+            watching.kill()
+            watching.stdout.close()
 
 
 def _next(process, is_wanted):

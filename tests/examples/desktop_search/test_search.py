@@ -61,17 +61,6 @@ def test_an_exact_title_is_first_and_nothing_is_learned_from_it(search):
     assert recorded == [(list(range(N_SHOWN)), [1])]
 
 
-def test_a_list_is_learned_from_once_also_where_nothing_was_opened(search):
-    """When the next one is asked for, or at the end."""
-    search.find("word")
-    assert search.ranker.n_waiting == 0
-    search.find("page")
-    assert search.ranker.n_waiting == 1
-    search.finish()
-    search.finish()
-    assert search.ranker.n_waiting == 2
-
-
 def test_off_shows_the_index_and_records_nothing(search):
     """Also of the list that stands there while it is switched off."""
     before = search.find("page")
@@ -102,19 +91,19 @@ def test_a_reset_forgets_what_was_recorded_and_nothing_else(search, tmp_path):
 
 
 def test_what_was_recorded_is_there_at_the_next_start(books, tmp_path):
-    """Closing learns from the last list, too."""
+    """Each list is learned from once, when the next is asked for or at the end, also if nothing was opened."""
     search = Search(books, tmp_path / "home")
+    assert search.find("qwertz") == search.find("") == []
+    search.find("word")
+    assert search.ranker.n_waiting == 0
     search.find("page")
-    search.close()
-    search = Search(books, tmp_path / "home")
     assert search.ranker.n_waiting == 1
     search.close()
-
-
-def test_nothing_found_is_no_error(search):
-    """And a position of another list is nobody's click."""
-    assert search.find("qwertz") == []
-    assert search.find("") == []
+    search = Search(books, tmp_path / "home")
+    assert search.ranker.n_waiting == 2
+    search.finish()
+    assert search.ranker.n_waiting == 2
+    search.close()
 
 
 def test_the_terminal_finds_opens_and_resets(tmp_path):
