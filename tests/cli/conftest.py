@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from support.kept_backups import Kept, keep
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
@@ -24,6 +25,18 @@ def _nobody_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_LIMIT_S", PATIENCE_S)
     for command in (sending.send_order, sending.send_unanswered):
         monkeypatch.setattr(command, "__defaults__", (PATIENCE_S,))
+
+
+@pytest.fixture
+def kept(migrated_url, tmp_path, request) -> Kept:
+    """A federation with a backup, on either database."""
+    server = None if migrated_url.startswith("sqlite") else request.getfixturevalue("postgres_server")
+    return keep(tmp_path, migrated_url, server)
+
+
+@pytest.fixture
+def on_sqlite(tmp_path) -> Kept:
+    return keep(tmp_path, f"sqlite:///{tmp_path}/foltr.sqlite", None)
 
 
 @pytest.fixture(params=["passwords", pytest.param("mtls", marks=pytest.mark.nightly)])

@@ -21,22 +21,18 @@ NEEDED = {
     "foltr-es": ("--set", "noise_scale=0.1", "--set", "antithetic=false"),
     "fedips": ("--clicks", "fedips-1", "--set", "propensities=estimated"),
 }
+# By day dense updates, drawn seeds, and a neural ranker with propensities.
+BY_NIGHT = dict.fromkeys(METHODS.keys() - {"fpdgd", "foltr-es", "fedips"}, pytest.mark.nightly)
 
 
-# Dense updates, drawn seeds, a neural ranker with propensities: the other methods run at night.
-BY_DAY = ("fpdgd", "foltr-es", "fedips")
-
-
-@pytest.mark.parametrize(
-    "method", [pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly) for name in METHODS]
-)
+@pytest.mark.parametrize("method", [pytest.param(name, marks=BY_NIGHT.get(name, ())) for name in METHODS])
 def test_every_method_runs_over_mqtt(method, tmp_path, monkeypatch):
     """Three devices, three rounds: all updates count, and the results say by which method with which settings."""
     monkeypatch.setattr("foltr.cli.demo._MAX_TIME_S", 3600.0)  # no round ends because the machine is busy
-    file = tmp_path / "results.json"
     options = ("--data", "synthetic", "--clients", "3", "--rounds", "3", "--db", f"sqlite:///{tmp_path}/demo.sqlite")
-    foltr("demo", *options, "--method", method, *NEEDED.get(method, ()), "--json", file, cwd=tmp_path, code=0)
-    results = json.loads(file.read_text())
+    words = (*options, "--method", method, *NEEDED.get(method, ()), "--json", "results.json")
+    foltr("demo", *words, cwd=tmp_path, code=0)
+    results = json.loads((tmp_path / "results.json").read_text())
     assert results["updates"]["accepted"] == 9
     # A receipt that is late has its update sent again.
     assert results["updates"]["rejected"].keys() <= {"duplicate"}

@@ -38,7 +38,7 @@ def snippet(sentence):
 
 
 def test_ten_lines_and_credentials_later(folder):
-    """Without credentials: a list, and its clicks on disk. Later they are this client's; both ways to enrol are in it."""
+    """Without credentials a list, and its clicks on disk; later they are this client's, by either way to enrol."""
     shown = run_python(snippet("# show them in this order"), folder)
     assert sorted(json.loads(shown.replace("'", '"'))) == ["green tea", "tea", "teapot"]
     code = snippet("# or so, while it runs")

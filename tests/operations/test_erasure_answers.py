@@ -54,16 +54,8 @@ def notice(code: ReceiptCode) -> ErasureNotice:
 
 
 def progress(state: str, step: int, detail: str = "", n_steps: int = 112) -> UnlearningProgress:
-    return UnlearningProgress(
-        federation="mail",
-        job=1,
-        state=state,
-        strategy="rollback",
-        step=step,
-        n_steps=n_steps,
-        n_clients=1,
-        detail=detail,
-    )
+    fields = {"federation": "mail", "job": 1, "strategy": "rollback", "n_clients": 1}
+    return UnlearningProgress(state=state, step=step, n_steps=n_steps, detail=detail, **fields)
 
 
 async def test_a_state_says_why_and_what_to_do():

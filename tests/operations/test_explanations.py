@@ -104,6 +104,9 @@ SITUATIONS = {
     ),
     "dead at the deadline": (standing(635, last=600), "- start devices"),
     "alive without devices": (standing(300, last=100, broker="there"), "start devices"),
+    # Where no device sends, nothing is stored; the deadline will tell.
+    "silent": (standing(300, last=100, online=devices(1)), "at the deadline the database shows whether it runs"),
+    "silent, and there": (standing(300, last=100, online=devices(1), broker="there"), "- at the deadline"),
     "connected, and no member": (
         standing(40, broker="there", connected=devices(1, 2)),
         "device-1, device-2 are connected but no member; see: foltr rounds show 12",
@@ -227,13 +230,6 @@ def test_who_was_not_asked_is_not_waited_for():
     assert "(of 9 online members; 2 were not asked)" in words(found)
 
 
-def test_a_revoked_device_does_not_count_as_waiting():
-    """A broker may still retain that it is online; nobody will answer it."""
-    found = standing(40, revoked=devices(1)).with_received(ReceivedStatus(None, devices(1, 2)))
-    assert found.connected == devices(2)
-    assert " device-2 is connected and waits for it." in explain(found)[0]
-
-
 def test_a_round_that_is_due_and_open_has_no_federator():
     """Past its deadline, or past min_time_s with a quorum: a federator ends it within moments."""
     for now, contributed in ((635, ()), (635, (1, 2)), (95, (1, 2, 3, 4, 5))):
@@ -244,14 +240,7 @@ def test_a_round_that_is_due_and_open_has_no_federator():
         assert "35 s ago" in words(found), now
     assert standing(400, AGGREGATING, last=40, contributed=devices(1, 2)).federator == "stopped"
     assert standing(40, contributed=devices(1, 2, 4)).federator == "active"
-
-
-def test_silence_is_no_alarm_by_itself():
-    """Where no device sends, nothing is stored; the deadline will tell."""
-    found = standing(300, last=100, online=devices(1))
-    assert found.federator == "silent"
-    assert "at the deadline the database shows whether it runs" in words(found)
-    assert "at the deadline" not in words(replace(found, broker="there"))
+    assert standing(300, last=100, online=devices(1)).federator == "silent"
 
 
 def test_a_round_that_is_held_back_says_for_how_long_and_what_to_do():
@@ -266,8 +255,15 @@ def test_a_round_that_is_held_back_says_for_how_long_and_what_to_do():
         assert str(reason) not in words(standing(5, contributed=devices(1), **held))
 
 
-def test_a_federator_that_the_broker_says_is_away_comes_first():
+def test_what_the_broker_says_of_the_federator_comes_first_unless_it_is_there():
     """The database shows it at the deadline only, and nobody has written down which devices came since."""
+    said = explain(standing(40, broker="there"))
+    assert said[0].startswith("Round 12 has no update")
+    assert said[-1] == "Its federator is running, says the broker."
+    assert "No member is online: start devices, or check the broker with: foltr doctor" in said
+    said = explain(standing(400, last=35, broker="silent", broker_detail="300 s", connected=devices(1)))
+    assert said[0].startswith("Its federator has sent no heartbeat for 300 s: it hangs, or cannot reach its database")
+    assert said[0].endswith("device-1 is connected and waits for it.")
     said = explain(standing(40, last=35, broker="away", connected=devices(1, 2)))
     assert said[0] == (
         "Its federator is not running, or has lost the broker: the broker says so. device-1, device-2 are connected "
@@ -275,22 +271,10 @@ def test_a_federator_that_the_broker_says_is_away_comes_first():
     )
     assert "No member is online" not in " ".join(said)
     assert standing(40, last=35, broker="away").federator == "stopped"
+    # A broker may still retain that a revoked device is online; nobody will answer it.
+    found = standing(40, revoked=devices(1)).with_received(ReceivedStatus(None, devices(1, 2)))
+    assert " device-2 is connected and waits for it." in explain(found)[0]
     assert explain(standing(40, broker="unknown"))[0].startswith("The broker knows of no federator of mail. Start it")
-
-
-def test_a_federator_that_hangs_is_told_from_one_that_is_away():
-    """It is connected, and beats no more."""
-    said = explain(standing(400, last=35, broker="silent", broker_detail="300 s", connected=devices(1)))
-    assert said[0].startswith("Its federator has sent no heartbeat for 300 s: it hangs, or cannot reach its database")
-    assert said[0].endswith("device-1 is connected and waits for it.")
-
-
-def test_a_federator_that_is_there_is_said_to_be():
-    """After what the round waits for; then it is devices that are missing."""
-    said = explain(standing(40, broker="there"))
-    assert said[0].startswith("Round 12 has no update")
-    assert said[-1] == "Its federator is running, says the broker."
-    assert "No member is online: start devices, or check the broker with: foltr doctor" in said
 
 
 def test_whom_to_ask_is_said_where_the_broker_was_not():

@@ -183,6 +183,7 @@ def test_a_federator_that_signs_nothing_leaves_no_receipt(tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     assert "had no key to sign one with. Entry 4 of the audit log records it: foltr erasure log" in done.stderr
     assert "no receipt: nothing is signed" in erasures(tmp_path, "list").stdout
+    erasures(tmp_path, "verify-log", code=0)  # no receipts, and nothing is missing
 
 
 def test_a_federation_where_nobody_was_forgotten(tmp_path):

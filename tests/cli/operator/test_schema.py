@@ -93,7 +93,8 @@ def test_what_no_schema_is_made_of_is_said_in_one_line(tmp_path):
         assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (code, True, 1), done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["logged.txt", "sample.csv"]
     assert (tmp_path / "sample.csv").read_text() == "bm25,price\n1,2\n"
-    (tmp_path / "wrong.json").write_text(SHOP.to_json().replace("40", "null"))
+    wrong = {"name": "shop", "version": 1, "features": [{"name": "bm25", "scaling": "log"}]}
+    (tmp_path / "wrong.json").write_text(json.dumps(wrong))
     refused = foltr("schema", "show", "wrong.json", cwd=tmp_path, code=2).stderr
     assert ("needs 'high'" in refused, refused.count("\n")) == (True, 1)
 
