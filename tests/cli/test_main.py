@@ -1,11 +1,10 @@
 """What every command has in common: help, exit codes, one clear line for what is wrong."""
 
 import contextlib
-import os
 import sqlite3
 
-from cli.commands import FOLTR, environment, foltr, foltr_process, start, stop
-from support.completed_process import completed
+from cli.commands import foltr, foltr_process, start, stop
+from support.databases import migrated_sqlite
 from support.servers import free_port
 
 
@@ -17,6 +16,7 @@ def test_a_shell_completes_commands_and_options():
 
 
 UNSIGNED = {"FOLTR_ALLOW_UNSIGNED": "true"}
+_AT = "2026-01-01 00:00:00.000000"
 PACED = {**UNSIGNED, "FOLTR_UPDATES_PER_ROUND": "5"}
 RUN, QUARANTINE = ("federator", "run"), ("device", "quarantine")
 
@@ -74,18 +74,6 @@ def test_a_hostile_value_is_one_line_that_any_terminal_can_show(tmp_path):
         assert done.stderr.replace("\n", "").isprintable(), arguments
 
 
-def test_a_file_may_be_the_output_of_a_command(tmp_path):
-    """As a shell passes it: the pipe of a process substitution."""
-    schema = '{"name": "shop", "version": 1, "features": [{"name": "bm25", "scaling": "log", "high": 40}]}'
-    reads, writes = os.pipe()
-    os.write(writes, schema.encode())
-    os.close(writes)
-    done = completed([*FOLTR, "schema", "show", f"/dev/fd/{reads}"], pass_fds=[reads], env=environment(), cwd=tmp_path)
-    os.close(reads)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "bm25" in done.stdout
-
-
 def test_looking_creates_no_database(tmp_path):
     """A mistyped name ends with the next step and exit code 2, and creates no file."""
     for words in (
@@ -102,12 +90,8 @@ def test_looking_creates_no_database(tmp_path):
 
 
 def test_no_broker_or_database_says_which_where_and_how_to_start_it(tmp_path):
-    """Told to give up, the federator exits with 3, names the next step and no password.
-
-    Before that it warns of a rule in its file for which rounds may be too small.
-    """
-    db = f"sqlite:///{tmp_path}/f.sqlite"
-    foltr("db", "upgrade", "--db", db, code=0)
+    """Exit code 3, the next step and no password; before it a warning of a rule for which rounds may be too small."""
+    db = migrated_sqlite(tmp_path / "f.sqlite")
     (tmp_path / "foltr.toml").write_text(
         "[operations]\ngive_up_after_s = 0.5\n"
         '[defence]\naggregation = "nnm+trimmed-mean"\nbyzantine = 2\naggregation_fallback = "abandon"\n'
@@ -126,8 +110,7 @@ def test_no_broker_or_database_says_which_where_and_how_to_start_it(tmp_path):
 
 def test_a_federator_that_waits_for_its_broker_can_be_stopped(tmp_path):
     """SIGTERM ends it with 0, also before there is a broker."""
-    db = f"sqlite:///{tmp_path}/f.sqlite"
-    foltr("db", "upgrade", "--db", db, code=0)
+    db = migrated_sqlite(tmp_path / "f.sqlite")
     federator = start("federator", "run", "--allow-unsigned", "--db", db, "--broker", f"mqtt://127.0.0.1:{free_port()}")
     try:
         assert "signatures_disabled" in federator.stdout.readline()
@@ -137,46 +120,27 @@ def test_a_federator_that_waits_for_its_broker_can_be_stopped(tmp_path):
     assert code == 0, output
 
 
-def test_a_bad_line_of_letor_data_is_named(tmp_path):
-    """File, line number and what was expected."""
-    for name in ("train.txt", "test.txt"):
-        (tmp_path / name).write_text("1 qid:1 1:0.5 2:0.1\n0 qid:1 1:zero 2:0.2\n")
-    done = foltr("client", "run", "--data", str(tmp_path), cwd=tmp_path, FOLTR_CACHE=str(tmp_path / "cache"), code=1)
-    assert "train.txt" in done.stderr
-    assert "2" in done.stderr
-
-
 def test_a_database_is_written_anew_unless_somebody_uses_it(tmp_path):
     """It gives space back; while another process holds it, one line says what to do."""
     file = tmp_path / "f.sqlite"
-    db = f"sqlite:///{file}"
-    foltr("db", "upgrade", "--db", db, code=0)
+    vacuum = ("db", "vacuum", "--db", migrated_sqlite(file))
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("CREATE TABLE large AS SELECT randomblob(1000000) AS body")
         connection.execute("DROP TABLE large")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         n_bytes = file.stat().st_size
-        done = foltr("db", "vacuum", "--db", db)
-        assert (done.returncode, done.stdout.endswith("f.sqlite: rewritten\n")) == (0, True)
+        assert foltr(*vacuum, code=0).stdout.endswith("f.sqlite: rewritten\n")
         assert file.stat().st_size < n_bytes - 900_000
         connection.execute("BEGIN IMMEDIATE")
-        done = foltr("db", "vacuum", "--db", db, code=3)
-    assert "is in use: stop the federator and all readers" in done.stderr
+        assert "is in use: stop the federator and all readers" in foltr(*vacuum, code=3).stderr
 
 
 def test_a_damaged_database_is_one_line(tmp_path):
     """Tables that are not what they were: the cause and the next step, no traceback."""
-    file = tmp_path / "f.sqlite"
-    db = f"sqlite:///{file}"
-    foltr("db", "upgrade", "--db", db, code=0)
-    connection = sqlite3.connect(file)
-    connection.execute("DROP VIEW round_history")
-    connection.execute(
-        "INSERT INTO federations (name, writer_epoch, ranker, n_features, created_at) VALUES "
-        "('default', 0, 'linear', 4, '2026-01-01 00:00:00.000000')"
-    )
-    connection.commit()
-    connection.close()
-    done = foltr("rounds", "list", "--db", db, code=3)
-    assert "foltr doctor" in done.stderr
-    assert "Traceback" not in done.stderr
+    migrated_sqlite(tmp_path / "f.sqlite")
+    with contextlib.closing(sqlite3.connect(tmp_path / "f.sqlite")) as connection:
+        connection.execute("DROP VIEW round_history")
+        columns = "name, writer_epoch, ranker, n_features, created_at"
+        connection.execute(f"INSERT INTO federations ({columns}) VALUES ('default', 0, 'linear', 4, '{_AT}')")  # noqa: S608
+        connection.commit()
+    assert "foltr doctor" in foltr("rounds", "list", "--db", f"sqlite:///{tmp_path}/f.sqlite", code=3).stderr

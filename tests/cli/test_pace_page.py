@@ -3,27 +3,14 @@
 import asyncio
 
 from cli.commands import foltr, start, stop
+from cli.operator.test_enrol import heard
 from cli.snippets import blocks, with_variables
 from support.databases import migrated_sqlite
 
-from foltr.broker.address import BrokerAddress
-from foltr.broker.link import MqttLink
 from foltr.core.protocol.codec import decode
 from foltr.core.protocol.paces import Pace
 from foltr.core.protocol.topics import Topics
-
-
-async def _retained(broker: str, topic: str) -> bytes:
-    heard: asyncio.Queue[bytes] = asyncio.Queue()
-    link = MqttLink(
-        BrokerAddress.parse(broker),
-        client_id="listener",
-        subscriptions=[topic],
-        on_message=lambda message: heard.put_nowait(message.payload),
-        persistent=False,
-    )
-    async with link:
-        return await heard.get()
+from foltr.operations.operator_access import access_to
 
 
 def test_the_command_of_the_page_tells_a_pace(mosquitto_server, tmp_path):
@@ -35,8 +22,8 @@ def test_the_command_of_the_page_tells_a_pace(mosquitto_server, tmp_path):
     access = {"FOLTR_BROKER_URL": mosquitto_server.url, "FOLTR_DB_URL": database}
     federator = start(*words[1:], cwd=tmp_path, **variables, **access)
     try:
-        payload = asyncio.run(_retained(mosquitto_server.url, Topics("default").pace))
+        message = asyncio.run(heard(access_to(mosquitto_server.url), [Topics("default").pace]))
     finally:
         code, said = stop(federator)
     assert code == 0, said
-    assert decode(payload, Pace).period_s == 60.0
+    assert decode(message.payload, Pace).period_s == 60.0

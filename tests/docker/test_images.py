@@ -7,10 +7,8 @@ import re
 import runpy
 import shutil
 import subprocess
-import sys
 import time
 import tomllib
-from pathlib import Path
 
 import pytest
 import yaml
@@ -179,26 +177,6 @@ def test_images_get_the_versions_that_are_tested():
             except importlib.metadata.PackageNotFoundError:
                 continue  # for another platform
             assert installed in versions, name
-
-
-@pytest.mark.nightly
-def test_the_device_image_installs_and_runs(tmp_path):
-    """The same pins and wheel in an empty environment: ``foltr client run --help`` works, without SQLAlchemy."""
-    python = tmp_path / "venv" / "bin" / "python"
-    bare = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-
-    def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-        return completed(command, env=bare, check=True, cwd=tmp_path)
-
-    # The pip that is here: to install another one, and to compile all that is never run, would take most of the time.
-    run("python3", "-m", "venv", "--without-pip", tmp_path / "venv")
-    pip = (sys.executable, "-m", "pip", "--python", python)
-    install = (*pip, "install", "--quiet", "--disable-pip-version-check", "--no-compile")
-    run(*install, "--require-hashes", "-r", DOCKER / "edge-client.txt", "-r", DOCKER / "build.txt")
-    run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, PROJECT)
-    run(*install, "--no-deps", next(tmp_path.glob("*.whl")))
-    assert "Usage" in run(tmp_path / "venv" / "bin" / "foltr", "client", "run", "--help").stdout
-    run(python, "-c", "import foltr.edge_client.client, sys; assert 'sqlalchemy' not in sys.modules")
 
 
 def test_the_federator_entry_point_upgrades_and_runs(mosquitto_server, tmp_path):

@@ -30,7 +30,12 @@ from foltr.storage.leases import Lease
 from foltr.storage.sum_records import FailedRounds
 
 LED = Lease("north:47:5e0c93b2", NOW - timedelta(hours=1), 2.5, NOW)
+CHANGED = replace(LED, taken_at=NOW - timedelta(seconds=9), taken_from="south:1:a")
+MALLORY = RefusedSender("mallory", MANY_REFUSALS, "malformed_message")
+SEVERAL = [RefusedSender(f"m{i}", 50, "malformed_message") for i in range(4)]
+RESTORED = "helpers_refused: south: round_over: a set of round 40 was committed to"
 RUNNING = JobProgress(3, JobState.RUNNING, Strategy.RELEARN, OPENED, 3, 40, None, None, None)
+PAUSED = replace(RUNNING, state=JobState.PAUSED, strategy=Strategy.FED_ERASER)
 REFUSED = FailedRounds(1, 11, AbandonReason.HELPERS_REFUSED, OPENED)
 EVENT = LatelyHappened(1, NOW, "of 6 clients, 4 found it worse")
 
@@ -57,23 +62,11 @@ def test_a_calm_federation_is_ok():
         ({"lease": replace(LED, left_s=3603.0)}, {}, ("clock_differs", LED.holder)),
         ({"policy_ends_at": NOW}, {}, ("policy_ended", "")),
         ({"policy_ends_at": NOW + timedelta(days=1)}, {}, ("policy_expires", "")),
-        (
-            {"lease": replace(LED, taken_at=NOW - timedelta(seconds=9), taken_from="south:1:a")},
-            {},
-            ("leader_changed", LED.holder),
-        ),
+        ({"lease": CHANGED}, {}, ("leader_changed", LED.holder)),
         ({}, {"n_failed_in_a_row": 3}, ("rounds_fail", "")),
         ({}, {"members": MemberCounts(12, 4, 0, 0, 0)}, ("too_few_devices", "")),
-        (
-            {},
-            {"refused_senders": [RefusedSender("mallory", MANY_REFUSALS, "malformed_message")]},
-            ("messages_refused", "mallory"),
-        ),
-        (
-            {},
-            {"refused_senders": [RefusedSender(f"m{i}", 50, "malformed_message") for i in range(4)]},
-            ("messages_refused", ""),
-        ),
+        ({}, {"refused_senders": [MALLORY]}, ("messages_refused", "mallory")),
+        ({}, {"refused_senders": SEVERAL}, ("messages_refused", "")),
         ({}, {"revoked": [RevokedClient("device-003", NOW)]}, ("device_revoked", "device-003")),
         ({}, {"suspects": [ProposalRow("device-003", 3, OPENED, 9, "far away")]}, ("devices_suspect", "device-003")),
         ({}, {"lately": {EventKind.MODEL_ROLLED_BACK: EVENT}}, ("model_rolled_back", "")),
@@ -82,18 +75,10 @@ def test_a_calm_federation_is_ok():
         ({}, {"model": NewestModel(7, 11, OPENED, OPENED, NOW, None, None)}, ("model_has_erased", "")),
         ({}, {"erasures": ErasureCounts(0, 1, 0, 0, 1, OPENED)}, ("erasure_overdue", "")),
         ({}, {"held_reset": HeldReset(4, OPENED, 1, 9, 12, 3)}, ("erasure_needs_order", "")),
-        (
-            {},
-            {"job": JobProgress(3, JobState.PAUSED, Strategy.FED_ERASER, OPENED, 3, 40, None, None, None)},
-            ("unlearning_paused", ""),
-        ),
+        ({}, {"job": PAUSED}, ("unlearning_paused", "")),
         ({}, {"job": RUNNING, "lately": {EventKind.UNLEARNING_STEP_MISSED: EVENT}}, ("unlearning_unanswered", "")),
         ({"failed": REFUSED, "failed_why": "helpers_refused: south: store_restored"}, {}, ("helper_awaited", "")),
-        (
-            {"failed": REFUSED, "failed_why": "helpers_refused: south: round_over: a set of round 40 was committed to"},
-            {},
-            ("database_older", "the database"),
-        ),
+        ({"failed": REFUSED, "failed_why": RESTORED}, {}, ("database_older", "the database")),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -167,8 +152,7 @@ def test_a_leader_with_a_broker_outweighs_a_visitor_without():
 
 def test_the_gravest_comes_first_and_counts():
     """Down before degraded, harm that may be done now before what was; the headline says how many more there are."""
-    flood = [RefusedSender("mallory", MANY_REFUSALS, "malformed_message")]
-    found = overview(refused_senders=flood, database_older=EVENT)
+    found = overview(refused_senders=[MALLORY], database_older=EVENT)
     assert [reason for reason, _ in reasons(found)] == ["messages_refused", "database_older"]
     low, full = (Finding(reason, "3 % left.", "/data") for reason in (Reason.DISK_LOW, Reason.DISK_FULL))
     verdict = Verdict.of([low, full, low])

@@ -14,7 +14,6 @@ from integration.deployment import DIM, FEDERATION, ONE_EACH, Deployment, client
 from integration.test_forgetting import click, devices_of, joined, start, taught
 from support.databases import open_migrated
 from support.message_publisher import publish_once
-from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
@@ -97,15 +96,6 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
             await erased(deployment, 3)
 
 
-@pytest.fixture(params=["passwords", "mtls"])
-def guarded_broker(request, tmp_path):
-    """A Mosquitto on which one user is one session, and the operator's folder that belongs to it."""
-    server = ProvisionedMosquitto(tmp_path, request.param, FEDERATION)
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.mark.nightly
 async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guarded_broker, tmp_path):
     """Both have the one session that its user may have: the command gets the receipt, the device is told, and stays."""
@@ -115,7 +105,7 @@ async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guard
     devices = [read_credentials(tmp_path / f"{name}.json", "device") for name in names]
     federator = read_credentials(folder / "federator.json", "federator")
     plan = FederationPlan(
-        FEDERATION,
+        "mail",
         DIM,
         RoundPolicy(2, 3, 1.0, 5.0),
         ONE_EACH,
@@ -134,7 +124,7 @@ async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guard
             clicking = [asyncio.create_task(click(client, i)) for i, client in enumerate(clients)]
 
             async def learned() -> bool:
-                return len(await list_rounds(database, FEDERATION)) >= 3
+                return len(await list_rounds(database, "mail")) >= 3
 
             await until(learned, "there are no rounds")
             own = ("--credentials", tmp_path / f"{names[0]}.json", "--wait", "--timeout", 200)
@@ -176,10 +166,7 @@ async def test_who_is_not_answered_is_told_what_may_be_the_matter(mosquitto_serv
 
 
 def test_an_order_that_is_printed_twice_is_one_order(tmp_path):
-    """It may be carried by hand: whoever prints it again has lost the line, and gives no second order.
-
-    Who was never enrolled is warned of, and a revoked one is not: a register may be newer than who joined.
-    """
+    """Who was never enrolled is warned of, and a revoked one is not: a register may be newer than who joined."""
     foltr("device", "enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path, code=0)
     foltr("device", "revoke", "device-2", "--offline", cwd=tmp_path, code=0)
 

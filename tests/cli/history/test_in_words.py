@@ -108,19 +108,11 @@ def shown(tmp_path_factory):
         ("taken back", "rounds show 2", "Votes on model 1 against model 0, the anchor: 3 worse, 1 none, 1 better"),
         ("taken back", "rounds why", "The round before it was abandoned: model 2 has the weights of model 0 again."),
         ("taken back", "rounds why", "Devices have nothing to vote on yet: model 2 is the anchor itself."),
-        (
-            "tallies",
-            "rounds show 2",
-            "33 worse and -2 better of 40 updates, with noise of standard deviation 3.0",
-        ),
+        ("tallies", "rounds show 2", "33 worse and -2 better of 40 updates, with noise of standard deviation 3.0"),
         ("tallies", "rounds why", "model 0, the anchor: of 200 updates in 5 rounds, 167 found it worse"),
         ("tallies", "rounds why", "more than half of the updates decide, by more than the noise can be."),
         ("evaluations", "rounds show 3", "reward 0.700, 0.375 in the base order, 75.0% of lists clicked"),
-        (
-            "evaluations",
-            "status",
-            "Reward 0.25 in round 4, base order 0.38, 75% of lists clicked; 0.60 in the 2",
-        ),
+        ("evaluations", "status", "Reward 0.25 in round 4, base order 0.38, 75% of lists clicked; 0.60 in the 2"),
         # A mean may be below nothing, and more lists clicked than there were.
         ("noisy evaluation", "rounds show 5", "By 40 updates: reward -0.150, 0.600 in the base order"),
         ("noisy evaluation", "rounds show 5", "each with noise of deviation 0.150"),

@@ -222,10 +222,7 @@ def test_another_enrolment_key_revokes_tokens(desks, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("broker", ["passwords", pytest.param("mtls", marks=pytest.mark.nightly)], indirect=True)
 def test_a_desk_goes_on_while_keys_and_authorities_are_replaced(broker, desks, tmp_path, monkeypatch):
-    """It comes back to a broker with a certificate of the next authority, and answers with the next enrolment key.
-
-    A token outlives the broker's certificate.
-    """
+    """It answers with the next enrolment key; a token outlives the broker's certificate."""
     give_up_once(monkeypatch)
     made(tmp_path, "till-1")
     foltr("broker", "renew", "--operator", "operator", cwd=tmp_path, code=0)

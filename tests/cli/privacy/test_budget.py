@@ -77,19 +77,19 @@ def test_a_budget_as_json(path):
 def test_the_budget_of_norm_proofs(tmp_path):
     """What they cost is in the epsilon and beside it; with a delta that they have spent there is no epsilon."""
     proven, small = policy(proofs=True), policy(version=2, delta=1e-12)
-    path = tmp_path / "device-7.sqlite"
-    with stored(path) as store:
-        store.put_policy(proven.signed)
-        store.settle(0)
-        take_part(store, proven, 1, 3)
-        charge = store.spent().charge
-    budget = json.loads(foltr("privacy", "budget", "--store", path, "--json").stdout)
-    assert (budget["proof_rho"], budget["proof_delta"]) == (charge.proof_rho, 2.0**-39)
-    assert budget["epsilon"] == pytest.approx(epsilon_of(charge.rho, 1e-6 - 2.0**-39))
-    with stored(path) as store:
-        store.put_policy(small.signed)
-    budget = json.loads(foltr("privacy", "budget", "--store", path, "--json").stdout)
-    assert (budget["epsilon"], budget["left"]["participations"], budget["left"]["epsilon"]) == (None, 0, 0.0)
+    path, budgets = tmp_path / "device-7.sqlite", []
+    for signed in (proven, small):
+        with stored(path) as store:
+            store.put_policy(signed.signed)
+            if signed is proven:
+                store.settle(0)
+                take_part(store, proven, 1, 3)
+            charge = store.spent().charge
+        budgets.append(json.loads(foltr("privacy", "budget", "--store", path, "--json").stdout))
+    assert (budgets[0]["proof_rho"], budgets[0]["proof_delta"]) == (charge.proof_rho, 2.0**-39)
+    assert budgets[0]["epsilon"] == pytest.approx(epsilon_of(charge.rho, 1e-6 - 2.0**-39))
+    left = budgets[1]["left"]
+    assert (budgets[1]["epsilon"], left["participations"], left["epsilon"]) == (None, 0, 0.0)
 
 
 def test_to_look_changes_nothing_and_of_who_was_forgotten_the_totals_are_there(path):
