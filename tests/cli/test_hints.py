@@ -35,7 +35,8 @@ def commands_of_documents():
     for file in markdown_files():
         if not file.startswith("research/results/"):
             lines = [line.strip() for snippet in snippets(file) for line in snippet.splitlines()]
-            yield from (shlex.split(line.partition(" | ")[0], comments=True) for line in lines)
+            commands = (line.partition(" | ")[0] for line in lines if line.startswith("foltr "))
+            yield from (shlex.split(command, comments=True) for command in commands)
     for page in ("runbook", "keys"):
         named = re.findall(r"`(foltr [^`]+)`", (PROJECT / f"docs/{page}.md").read_text())
         yield from (re.split(r"[\s,;|]+", command) for command in named)
