@@ -22,7 +22,6 @@ def test_a_file_that_does_not_fit_is_refused_before_anything_begins(tmp_path):
         (("--schema", "schema.json"), "list.json", "initial_model: 3 weights for 2 features"),
         (("--features", 2), "named.json", "initial_model: its weights are by feature name"),
         (("--schema", "schema.json"), "schema.json", "initial_model: schema.json: "),
-        (("--features", 3, "--ranker", "neural"), "list.json", "makes a linear ranker"),
     ):
         (tmp_path / "schema.json").write_text(SHOP.to_json())
         (tmp_path / "list.json").write_text('{"weights": [1, 2, 3]}')
@@ -32,6 +31,9 @@ def test_a_file_that_does_not_fit_is_refused_before_anything_begins(tmp_path):
         assert words in done.stderr, options
         assert done.stderr.count("\n") == 1, options
         assert not list(tmp_path.glob("*.sqlite")), options
+    neural = {"FOLTR_RANKER": "neural", "FOLTR_INITIAL_MODEL": "list.json"}
+    done = foltr("federator", "run", "--allow-unsigned", "--features", 3, cwd=tmp_path, **neural, code=2)
+    assert "makes a linear ranker" in done.stderr
 
 
 @pytest.fixture
