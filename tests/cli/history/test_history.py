@@ -67,8 +67,7 @@ def test_a_model_can_be_exported(demo):
 
 def test_rounds_why_says_that_no_round_is_open(demo):
     """The demo's last round has ended: no error, and what to do for more."""
-    done = foltr("rounds", "why", *demo[2], code=0)
-    assert "No round is open: round 6" in done.stdout
+    assert "No round is open: round 6" in foltr("rounds", "why", *demo[2], code=0).stdout
     report = json.loads(foltr("rounds", "why", *demo[2], "--json").stdout)
     assert report["round"]["number"] == 6
     assert report["in_words"].startswith("No round is open")

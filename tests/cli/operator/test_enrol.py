@@ -187,8 +187,7 @@ def test_the_roster_shows_who_is_enrolled_and_who_is_void(tmp_path):
 def test_a_folder_that_is_no_operators_is_said(tmp_path):
     """Exit code 2 and the command that makes one; nothing is made."""
     for command in ("operator roster", "operator publish", "device revoke a", "rounds deadline 1 --max-time 9"):
-        done = foltr(*command.split(), cwd=tmp_path)
-        assert (done.returncode, "foltr device enrol" in done.stderr) == (2, True), command
+        assert "foltr device enrol" in foltr(*command.split(), cwd=tmp_path, code=2).stderr, command
         assert list(tmp_path.iterdir()) == []
 
 
@@ -227,8 +226,7 @@ def test_a_revocation_without_a_broker_is_recorded(tmp_path):
 async def test_an_enrolled_device_gets_in_and_a_revoked_one_is_void(guarded_broker, tmp_path):
     """Enrolled at the running broker, the device reads its inbox; revoked, its password is worthless."""
     operator = ("--operator", str(guarded_broker.operator_dir))
-    done = foltr("device", "enrol", "device-7", "device-8", *operator, cwd=tmp_path, code=0)
-    assert "SIGHUP" not in done.stdout
+    assert "SIGHUP" not in foltr("device", "enrol", "device-7", "device-8", *operator, cwd=tmp_path, code=0).stdout
     one, other = device(tmp_path / "device-7.json"), device(tmp_path / "device-8.json")
     assert one.federation == "mail"
     assert one.broker.broker_url.startswith("mqtts://")

@@ -115,6 +115,5 @@ def test_a_deadline_that_cannot_be_is_refused(tmp_path):
     """It is more than nothing, and at most thirty days; a broker that is away is another exit code."""
     enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
     for seconds in ("0", "-1", "nan", "inf", "2592001"):
-        done = foltr("rounds", "deadline", "4", "--max-time", seconds, cwd=tmp_path)
-        assert (done.returncode, "max" in done.stderr) == (2, True), seconds
+        assert "max" in foltr("rounds", "deadline", "4", "--max-time", seconds, cwd=tmp_path, code=2).stderr, seconds
     foltr("rounds", "deadline", "4", "--max-time", "90", cwd=tmp_path, code=3)
