@@ -42,7 +42,9 @@ def test_where_there_is_nothing_to_write_it_is_said(tmp_path):
 def test_a_worker_is_let_in_no_more(tmp_path):
     """Its user is gone from the broker's files; what is still to do is said, with the key that its file has."""
     server = ProvisionedMosquitto(tmp_path, "passwords")
-    worker = ("broker", "worker", "1", "--operator", str(server.operator_dir))
+    operator = ("--operator", str(server.operator_dir))
+    worker = ("broker", "worker", "1", *operator)
+    foltr("device", "enrol", "device-1", *operator, cwd=tmp_path, code=0)
     foltr(*worker, cwd=tmp_path, code=0)
     assert "out: " in foltr(*worker, "--remove", "--out", "w.json", cwd=tmp_path, code=2).stderr
     assert "@ingest.1" in (server.broker_dir / "acl").read_text()
