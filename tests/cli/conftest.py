@@ -8,6 +8,7 @@ from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 from foltr.broker import short_connections
+from foltr.cli import status
 from foltr.cli.doctor import checks_broker, doctor
 from foltr.cli.operator import sending
 from foltr.operations import erasure_answers, order_session
@@ -23,6 +24,7 @@ def _nobody_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "_CONNECT_S", PATIENCE_S)
     monkeypatch.setattr(checks_broker, "_ANSWER_S", PATIENCE_S)
     monkeypatch.setattr(doctor, "_LIMIT_S", PATIENCE_S)
+    monkeypatch.setattr(status, "_LOOK_S", PATIENCE_S)
     for command in (sending.send_order, sending.send_unanswered):
         monkeypatch.setattr(command, "__defaults__", (PATIENCE_S,))
 
