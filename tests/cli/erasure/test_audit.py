@@ -226,7 +226,7 @@ def test_the_key_alone_checks_every_stored_receipt(forgotten):
 
 
 def rewritten(folder, change) -> None:
-    """The chain made anew, right in itself, with one entry that is another."""
+    """The chain made again, right in itself, with one entry that is another."""
     rows = stored(folder, "SELECT seq, at, kind, body, previous_hash, hash FROM audit_log ORDER BY seq")
     last, made = None, []
     for _, at, kind, body, _, _ in rows:

@@ -54,7 +54,7 @@ async def _taken_back(url: str) -> None:
 
 
 async def _plain_mean(url: str) -> None:
-    """As the history with a rule, but for the rule; and b never contributed to a completed round."""
+    """The history with a rule, without the rule; b never contributed to a completed round."""
     await made_history(url, "mail")
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
     connection.execute("DELETE FROM update_fates")
