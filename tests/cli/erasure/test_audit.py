@@ -85,7 +85,7 @@ def write_receipt(folder, **fields) -> tuple[str, ...]:
 
 
 def test_a_receipt_has_its_place_in_the_log(tmp_path):
-    """By number and hash, in its federation; where the chain is whole, but was cut or made anew, it is not found."""
+    """By number and hash, in its federation; where the chain is whole, but was cut or made again, it is not found."""
     hashes = logged(tmp_path, 5)
     options = write_receipt(tmp_path, audit_seq=5, audit_hash=hashes[4])
     done = audit(tmp_path, *options, code=0)
