@@ -21,18 +21,13 @@ def quoted(text: str) -> list[str]:
     return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
 
 
-def test_every_file_it_names_is_there():
-    """Files and folders, in tables and in sentences."""
+def test_every_file_that_a_document_names_is_there():
+    """Whether as a link, a command or in a sentence; of the page itself all paths, also of folders."""
     paths = {name for name in quoted(PAGE) if "/" in name}
     assert len(paths) > 15
     assert {path for path in paths if not (PROJECT / path).exists()} == set()
-
-
-def test_every_file_that_a_document_names_is_there():
-    """Whether as a link, a command or in a sentence."""
-    named = re.compile(
-        r"(?<![\w/])(?:core|foltr|broker|federator|edge_client|helper|storage|tests|research|migrations)/[\w/]+\.py\b"
-    )
+    rooms = "core|foltr|broker|federator|edge_client|helper|storage|tests|research|migrations"
+    named = re.compile(rf"(?<![\w/])(?:{rooms})/[\w/]+\.py\b")
     for document in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]:
         missing = {path for path in named.findall(document.read_text()) if not (PROJECT / path).exists()}
         assert missing == set(), document

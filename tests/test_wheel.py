@@ -71,22 +71,18 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_holds_one_package_with_every_migration(wheel: Path) -> None:
-    """Neither tests nor research, and nothing that Python has left behind."""
+    """Neither tests nor research, nor what Python has left behind; and its license, with the name for tools."""
     names = set(contents(wheel))
     assert {name.split("/")[0] for name in names} == {"foltr", "foltr-0.1.0.dist-info"}
     migrations = PROJECT / "migrations"
     wanted = {f"foltr/migrations/{path.relative_to(migrations)}" for path in migrations.rglob("*.py")}
     assert {name for name in names if name.startswith("foltr/migrations/")} == wanted
     assert not [name for name in names if "__pycache__" in name or "/tests/" in name]
-
-
-def test_it_holds_its_license(wheel: Path) -> None:
-    """The text, and its name for tools; the package for browsers has the same."""
     with zipfile.ZipFile(wheel) as archive:
         text = archive.read("foltr-0.1.0.dist-info/licenses/LICENSE").decode()
         assert "License-Expression: Apache-2.0\n" in archive.read("foltr-0.1.0.dist-info/METADATA").decode()
     assert "Version 2.0, January 2004" in text
-    browser = PROJECT / "clients/browser"
+    browser = PROJECT / "clients/browser"  # the package for browsers has the same
     assert (browser / "LICENSE").read_text() == text
     assert json.loads((browser / "package.json").read_text())["license"] == "Apache-2.0"
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
@@ -77,22 +77,10 @@ def foltr_process(
     cwd: Path | None = None,
     timeout_s: float = PATIENCE_S,
     code: int | None = None,
+    program: Path | None = None,
     **variables: str,
 ) -> "subprocess.CompletedProcess[str]":
-    """The finished process of one command, which had everything imported when it began; ``code`` as of `foltr`."""
-    return _checked(_finished(None, arguments, cwd, timeout_s, variables), code)
-
-
-def program_process(
-    program: Path, *arguments: object, cwd: Path | None = None, timeout_s: float = PATIENCE_S, **variables: str
-) -> "subprocess.CompletedProcess[str]":
-    """As `foltr_process`, of another program in Python."""
-    return _finished(program, arguments, cwd, timeout_s, variables)
-
-
-def _finished(
-    program: Path | None, arguments: Sequence[object], cwd: Path | None, timeout_s: float, variables: Mapping[str, str]
-) -> "subprocess.CompletedProcess[str]":
+    """The finished process of one command, or of a program in Python, that began with all imported; else as `foltr`."""
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complained:
         process = PreparedProcess(
             [str(argument) for argument in arguments],
@@ -103,10 +91,11 @@ def _finished(
             program=program,
         )
         try:
-            code = process.wait(timeout_s)
+            ended = process.wait(timeout_s)
         finally:
             process.kill()
-        return subprocess.CompletedProcess(process.args, code, _whole(printed), _whole(complained))
+        done = subprocess.CompletedProcess(process.args, ended, _whole(printed), _whole(complained))
+    return _checked(done, code)
 
 
 def foltr_fresh(

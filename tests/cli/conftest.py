@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
+from support.kept_backups import Kept, keep
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 from foltr.broker import short_connections
+from foltr.cli import status
 from foltr.cli.doctor import checks_broker, doctor
 from foltr.cli.operator import sending
 from foltr.operations import erasure_answers, order_session
@@ -22,8 +24,21 @@ def _nobody_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "_CONNECT_S", PATIENCE_S)
     monkeypatch.setattr(checks_broker, "_ANSWER_S", PATIENCE_S)
     monkeypatch.setattr(doctor, "_LIMIT_S", PATIENCE_S)
+    monkeypatch.setattr(status, "_LOOK_S", PATIENCE_S)
     for command in (sending.send_order, sending.send_unanswered):
         monkeypatch.setattr(command, "__defaults__", (PATIENCE_S,))
+
+
+@pytest.fixture
+def kept(migrated_url, tmp_path, request) -> Kept:
+    """A federation with a backup, on either database."""
+    server = None if migrated_url.startswith("sqlite") else request.getfixturevalue("postgres_server")
+    return keep(tmp_path, migrated_url, server)
+
+
+@pytest.fixture
+def on_sqlite(tmp_path) -> Kept:
+    return keep(tmp_path, f"sqlite:///{tmp_path}/foltr.sqlite", None)
 
 
 @pytest.fixture(params=["passwords", pytest.param("mtls", marks=pytest.mark.nightly)])

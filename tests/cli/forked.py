@@ -39,12 +39,7 @@ for request in requests:
 
 
 def foltr_forked(
-    commands: Sequence[tuple[Sequence[str], Path]],
-    output: Path,
-    *,
-    first: str = "",
-    packages: Sequence[str] = (),
-    **variables: str,
+    commands: Sequence[tuple[Sequence[str], Path]], output: Path, *, first: str = ""
 ) -> "list[subprocess.CompletedProcess[str]]":
     """Run commands one after the other; return how each ended, with what it printed.
 
@@ -52,7 +47,6 @@ def foltr_forked(
         commands: the words after ``foltr``, and the folder to run in.
         output: an empty folder for what they print.
         first: lines of Python before anything is imported.
-        packages: more of them to be there already.
     """
     files = [(output / f"{i}.out", output / f"{i}.err") for i in range(len(commands))]
     requests = [
@@ -60,9 +54,9 @@ def foltr_forked(
         for (words, folder), (printed, complained) in zip(commands, files, strict=True)
     ]
     done = completed(
-        [sys.executable, "-c", _PROGRAM.format(first=first, packages=(*_PACKAGES, *packages))],
+        [sys.executable, "-c", _PROGRAM.format(first=first, packages=_PACKAGES)],
         input="\n".join(requests),
-        env=environment(**variables),
+        env=environment(),
         check=True,
     )
     codes = [int(line) for line in done.stdout.split()]

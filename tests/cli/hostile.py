@@ -195,14 +195,12 @@ def cases(files: Path, names: list[str], folder: Path, port: int) -> list[Case]:
 
 def _cases_of(name: str, command: Any, parameter: Any, files: Path, names: list[str], port: int) -> Iterator[Case]:
     takes_number = is_number(parameter)
-    values = NUMBERS if takes_number else (*NAMES, *URLS)
-    for value in values:
+    for value in NUMBERS if takes_number else (*NAMES, *URLS):
         yield Case(_words(name, command, port, {parameter.name: value}), name)
     for file in () if takes_number else names:
         path = str(files / file)
-        values = (f"sqlite:///{path}",) if "--db" in parameter.opts else (path,)
-        for value in values:
-            yield Case(_words(name, command, port, {parameter.name: value}), name, reads_file=True)
+        value = f"sqlite:///{path}" if "--db" in parameter.opts else path
+        yield Case(_words(name, command, port, {parameter.name: value}), name, reads_file=True)
 
 
 def is_number(parameter: Any) -> bool:

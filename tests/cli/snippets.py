@@ -7,7 +7,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from cli.commands import PROJECT, program_process
+from cli.commands import PROJECT, foltr_process
 
 
 def blocks(file: str, language: str) -> list[str]:
@@ -47,8 +47,7 @@ def run_python(code: str, folder: Path) -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
         program.write(code)
         program.flush()
-        done = program_process(Path(program.name), cwd=folder)
-    assert done.returncode == 0, done.stderr
+        done = foltr_process(program=Path(program.name), cwd=folder, code=0)
     return done.stdout
 
 

@@ -8,27 +8,15 @@ import shutil
 import sqlite3
 import stat
 
-import pytest
 from cli.commands import foltr, start
 from support.databases import migrated_sqlite
-from support.kept_backups import FORGOTTEN, in_little_room, keep
+from support.kept_backups import FORGOTTEN, in_little_room
 from support.sealed_federation import NAMES, sealed_federation
 from support.waiting import PATIENCE_S
 
 from foltr.operations.backups import MANIFEST_NAME
 from foltr.storage.keys import KeyStore
 from foltr.storage.migrate import head
-
-
-@pytest.fixture
-def kept(migrated_url, tmp_path, request):
-    server = None if migrated_url.startswith("sqlite") else request.getfixturevalue("postgres_server")
-    return keep(tmp_path, migrated_url, server)
-
-
-@pytest.fixture
-def on_sqlite(tmp_path):
-    return keep(tmp_path, f"sqlite:///{tmp_path}/foltr.sqlite", None)
 
 
 def test_a_backup_has_the_database_of_its_moment_and_no_key(kept):
@@ -94,7 +82,7 @@ def test_a_lost_key_stays_in_the_copy(on_sqlite):
 
 
 def test_the_copy_of_the_keys_is_a_folder_of_its_own(on_sqlite):
-    """Where something else is, nothing is deleted."""
+    """Where something else is, nothing is deleted, nor where another database's keys are: they look destroyed."""
     other = on_sqlite.folder / "home" / "photos"
     other.mkdir(mode=0o700, parents=True)
     (other / "a.jpg").write_text("a photo")
@@ -103,16 +91,11 @@ def test_the_copy_of_the_keys_is_a_folder_of_its_own(on_sqlite):
     other.chmod(0o755)
     assert "chmod 700" in on_sqlite.run("backup", "create", on_sqlite.dest, "--keys-to", other, code=2).stderr
     assert (other / "a.jpg").read_text() == "a photo"
-
-
-def test_two_databases_do_not_share_a_copy_of_keys(on_sqlite):
-    """The second would take the first one's keys for destroyed ones."""
-    other = on_sqlite.folder / "other"
-    other.mkdir(mode=0o700)
-    KeyStore(other).key("web", "alice")
+    another = on_sqlite.folder / "other"
+    another.mkdir(mode=0o700)
+    KeyStore(another).key("web", "alice")
     before = sorted(on_sqlite.keys_copy.glob("??/*"))
-    web = migrated_sqlite(on_sqlite.folder / "web.sqlite")
-    done = on_sqlite.create("--db", web, "--keys", other, code=2)
+    done = on_sqlite.create("--db", migrated_sqlite(on_sqlite.folder / "web.sqlite"), "--keys", another, code=2)
     assert "has other keys and none of these" in done.stderr
     assert sorted(on_sqlite.keys_copy.glob("??/*")) == before
     assert len(list(on_sqlite.dest.iterdir())) == 1
@@ -126,7 +109,11 @@ def test_the_operators_folder_is_copied_without_stores(on_sqlite):
         (operator / name).parent.mkdir(exist_ok=True)
         with contextlib.closing(sqlite3.connect(operator / name)) as store:
             store.execute("CREATE TABLE keys (key)")
+    left = on_sqlite.dest / "foltr-abc.unfinished"
+    left.mkdir()  # of one that was killed: it has the database's rows, and nobody else would delete it
     done = on_sqlite.create("--operator", operator)
+    assert f"{left} is of a backup that did not end" in done.stderr
+    left.rmdir()
     backup = max(on_sqlite.dest.iterdir())
     assert "mail-north.helper.sqlite, orders/north.db. If a helper's store goes back" in done.stdout
     copied = {str(path.relative_to(backup / "operator")) for path in (backup / "operator").rglob("*") if path.is_file()}
@@ -179,43 +166,39 @@ def test_a_copy_that_was_damaged_before_its_digest_is_found(kept):
 
 def test_what_cannot_be_backed_up_leaves_nothing(tmp_path):
     """No database, another program's, or one without tables."""
-    dest = tmp_path / "backups"
-    words = ("backup", "create", dest, "--db")
-    assert "does not exist" in foltr(*words, f"sqlite:///{tmp_path}/typo.sqlite", code=2).stderr
     (tmp_path / "empty.sqlite").touch()
-    assert "no tables of foltr" in foltr(*words, f"sqlite:///{tmp_path}/empty.sqlite", code=2).stderr
     (tmp_path / "text.sqlite").write_text("this is not a database, and never was one")
-    assert "cannot be copied" in foltr(*words, f"sqlite:///{tmp_path}/text.sqlite", code=1).stderr
-    with contextlib.closing(sqlite3.connect(tmp_path / "mail-north.helper.sqlite")) as store:
+    with contextlib.closing(sqlite3.connect(tmp_path / "helper.sqlite")) as store:
         store.execute("CREATE TABLE keys (key)")
-    assert "no tables of foltr" in foltr(*words, f"sqlite:///{tmp_path}/mail-north.helper.sqlite", code=2).stderr
-    assert list(dest.iterdir()) == []
+    for name, code, said in (
+        ("typo", 2, "does not exist"),
+        ("empty", 2, "no tables of foltr"),
+        ("text", 1, "cannot be copied"),
+        ("helper", 2, "no tables of foltr"),
+    ):
+        db = f"sqlite:///{tmp_path}/{name}.sqlite"
+        assert said in foltr("backup", "create", tmp_path / "backups", "--db", db, code=code).stderr
+    assert list((tmp_path / "backups").iterdir()) == []
 
 
-def test_without_its_programs_it_says_what_to_install(tmp_path, postgres_databases):
-    """And another program's failure is its own words."""
-    url = postgres_databases.migrated()
-    done = foltr("backup", "create", tmp_path / "backups", "--db", url, PATH=str(tmp_path), code=2)
-    assert "pg_dump is not on the PATH" in done.stderr
-    (tmp_path / "pg_dump").write_text("#!/bin/sh\necho 'pg_dump: error: aborting: version mismatch' >&2\nexit 1\n")
-    (tmp_path / "pg_dump").chmod(0o755)
-    done = foltr("backup", "create", tmp_path / "backups", "--db", url, PATH=f"{tmp_path}:{os.environ['PATH']}", code=1)
+def test_a_password_is_on_no_command_line_and_without_its_programs_it_says_what_to_install(
+    tmp_path, postgres_server, postgres_databases
+):
+    """Others on the machine could read it there: programs get it in a variable. What one says is passed on."""
+    url, program = postgres_databases.migrated(), tmp_path / "pg_dump"
+    create = ("backup", "create", tmp_path / "backups")
+    assert "pg_dump is not on the PATH" in foltr(*create, "--db", url, PATH=str(tmp_path), code=2).stderr
+    path = f"{tmp_path}:{postgres_server.programs}:{os.environ['PATH']}"
+    program.write_text("#!/bin/sh\necho 'pg_dump: error: aborting: version mismatch' >&2\nexit 1\n")
+    program.chmod(0o755)
+    done = foltr(*create, "--db", url, PATH=path, code=1)
     assert "pg_dump failed: pg_dump: error: aborting: version mismatch" in done.stderr
     assert list((tmp_path / "backups").iterdir()) == []
-    postgres_databases.release(url)
-
-
-def test_a_password_is_on_no_command_line(tmp_path, postgres_server, postgres_databases):
-    """Others on the machine could read it there; programs get it in a variable."""
-    url = postgres_databases.migrated()
-    (tmp_path / "pg_dump").write_text(
+    program.write_text(
         f'#!/bin/sh\necho "$@" > {tmp_path}/words\necho "$PGPASSWORD" > {tmp_path}/password\n'
         f'exec {postgres_server.programs}/pg_dump "$@"\n'
     )
-    (tmp_path / "pg_dump").chmod(0o755)
-    path = f"{tmp_path}:{postgres_server.programs}:{os.environ['PATH']}"
-    with_password = url.replace("postgres@", "postgres:s3cret@")
-    foltr("backup", "create", tmp_path / "backups", FOLTR_DB_URL=with_password, PATH=path, code=0)
+    foltr(*create, FOLTR_DB_URL=url.replace("postgres@", "postgres:s3cret@"), PATH=path, code=0)
     assert "s3cret" not in (tmp_path / "words").read_text()
     assert (tmp_path / "password").read_text() == "s3cret\n"
     (backup,) = (tmp_path / "backups").iterdir()
@@ -233,13 +216,6 @@ def test_two_at_once_are_two_backups(kept):
     for backup in kept.dest.iterdir():
         kept.run("backup", "verify", backup)
     assert len(list(kept.keys_copy.glob("??/*"))) == 2
-
-
-def test_what_a_killed_one_left_is_named(on_sqlite):
-    """It has the database's rows, and nobody else would delete it."""
-    left = on_sqlite.dest / "foltr-abc.unfinished"
-    left.mkdir()
-    assert f"{left} is of a backup that did not end" in on_sqlite.create().stderr
 
 
 def test_a_full_disk_leaves_nothing(kept):

@@ -33,17 +33,6 @@ def downgrade():
 
 
 @pytest.fixture
-def kept(migrated_url, tmp_path, request):
-    server = None if migrated_url.startswith("sqlite") else request.getfixturevalue("postgres_server")
-    return keep(tmp_path, migrated_url, server)
-
-
-@pytest.fixture
-def on_sqlite(tmp_path):
-    return keep(tmp_path, f"sqlite:///{tmp_path}/foltr.sqlite", None)
-
-
-@pytest.fixture
 def newer_schema(tmp_path, monkeypatch):
     """Have this foltr know another revision, from when it is called."""
 
@@ -221,10 +210,7 @@ def test_a_link_to_the_database_stays_one(on_sqlite):
     url = f"sqlite:///{on_sqlite.folder}/typo/foltr.sqlite"
     done = on_sqlite.run("backup", "restore", on_sqlite.backup, "--yes", "--db", url, code=3)
     assert "typo/foltr.sqlite cannot be used" in done.stderr
-
-
-def test_one_kind_of_database_does_not_become_the_other(on_sqlite):
-    """Nothing moves data between them."""
+    # Nothing moves data from one kind of database to the other.
     done = on_sqlite.run("backup", "restore", on_sqlite.backup, "--yes", "--db", "postgresql://x@127.0.0.1:1/y", code=2)
     assert "not sqlite, which the backup is of" in done.stderr
 

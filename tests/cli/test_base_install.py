@@ -10,50 +10,36 @@ from foltr.core.extras import MODULES
 
 OF_OTHER_EXTRAS = [module for extra, modules in MODULES.items() if extra != "cli" for module in modules]
 WITHOUT_EXTRAS = f"sys.modules |= dict.fromkeys({OF_OTHER_EXTRAS})"
-# Beside the extra that each of them needs.
-MISSING = {"rounds list --db sqlite:///x.sqlite": "federator", "broker run": "simulation"}
-OF_A_DATABASE = (
-    *("db upgrade", "federator run --allow-unsigned", "status", "rounds why", "device list", "models list"),
-    "erasure list",
-    "backup create x",
-)
-MISSING_AT_NIGHT = {
-    **{f"{words} --db sqlite:///x.sqlite": "federator" for words in OF_A_DATABASE},
+_AT = "--db sqlite:///x.sqlite"
+# Beside each command the extra that it needs, if any.
+NEEDED = {f"rounds list {_AT}": "federator", "broker run": "simulation", "device enrol device-7": None}
+NEEDED |= {"client run --help": None}
+OF_A_DATABASE = ("db upgrade", "federator run --allow-unsigned", "status", "rounds why", "device list", "models list")
+OF_A_DATABASE += ("erasure list", "backup create x")
+NEEDED_AT_NIGHT = {
+    **{f"{words} {_AT}": "federator" for words in OF_A_DATABASE},
     **{f"{words} --data synthetic": "federator" for words in ("demo", "demo-secure", "demo-forget")},
+    **{f"{words} --help": None for words in ("helper run", "erasure verify", "doctor", "erasure request")},
+    **dict.fromkeys(("federator rotate-key --help", "methods", "attacks list")),
+    "simulate --data synthetic --method fpdgd --clients 3 --rounds 1": None,
+    "privacy plan --clients 1000 --rounds 200 --epsilon 8 --dim 136": None,
 }
-THERE = ("device enrol device-7", "client run --help")
-THERE_AT_NIGHT = (
-    *("helper run --help", "erasure verify --help", "doctor --help", "erasure request --help", "attacks list"),
-    *("federator rotate-key --help", "methods", "simulate --data synthetic --method fpdgd --clients 3 --rounds 1"),
-    "privacy plan --clients 1000 --rounds 200 --epsilon 8 --dim 136",
-)
 
 
-def run_without_extras(commands, folder):
-    """How each of them ended, by what was called."""
-    (folder / "work").mkdir()
-    (folder / "said").mkdir()
-    called = [(command.split(), folder / "work") for command in commands]
-    done = foltr_forked(called, folder / "said", first=WITHOUT_EXTRAS)
-    return dict(zip(commands, done, strict=True))
-
-
-@pytest.mark.parametrize("missing", [MISSING, pytest.param(MISSING_AT_NIGHT, marks=pytest.mark.nightly)])
-def test_what_is_missing_is_one_line(tmp_path, missing):
+@pytest.mark.parametrize("needed", [NEEDED, pytest.param(NEEDED_AT_NIGHT, marks=pytest.mark.nightly)])
+def test_what_a_device_needs_is_there_and_what_is_missing_is_one_line(tmp_path, needed):
     """Never a traceback; the line ends with a command that works from a checkout or a wheel."""
-    for command, done in run_without_extras(missing, tmp_path).items():
-        assert done.returncode == 2, (command, done.stderr)
-        assert len(done.stderr.splitlines()) == 1, (command, done.stderr)
-        assert done.stderr.startswith("error: "), (command, done.stderr)
-        assert f"[{missing[command]}]'" in done.stderr, (command, done.stderr)
-        assert "pip install " in done.stderr, (command, done.stderr)
-
-
-@pytest.mark.parametrize("there", [THERE, pytest.param(THERE_AT_NIGHT, marks=pytest.mark.nightly)])
-def test_what_a_device_needs_is_there(tmp_path, there):
-    """With the command line alone, for a device and for who enrols it."""
-    for command, done in run_without_extras(there, tmp_path).items():
-        assert done.returncode == 0, (command, done.stderr)
+    for name in ("work", "said"):
+        (tmp_path / name).mkdir()
+    called = [(command.split(), tmp_path / "work") for command in needed]
+    ended = foltr_forked(called, tmp_path / "said", first=WITHOUT_EXTRAS)
+    for (command, extra), done in zip(needed.items(), ended, strict=True):
+        if extra is None:
+            assert done.returncode == 0, (command, done.stderr)
+        else:
+            assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), (command, done.stderr)
+            for said in ("error: ", f"[{extra}]'", "pip install "):
+                assert said in done.stderr, (command, done.stderr)
 
 
 def test_an_install_for_an_application_has_no_command_line():

@@ -33,21 +33,11 @@ def files_of(server):
     return [server.folder / "device-1.json", server.folder / "north.json", *services]
 
 
-def link_of(path):
-    credentials = Credentials.model_validate_json(path.read_text())
-    return MqttLink(
-        BrokerAddress.of(credentials.broker),
-        client_id="a",
-        subscriptions=[],
-        on_message=print,
-        persistent=False,
-        give_up_after_s=0.0,
-    )
-
-
 async def gets_in(path):
+    access = BrokerAddress.of(Credentials.model_validate_json(path.read_text()).broker)
+    options = {"subscriptions": [], "on_message": print, "persistent": False, "give_up_after_s": 0.0}
     try:
-        async with link_of(path) as link:
+        async with MqttLink(access, client_id="a", **options) as link:
             await link.wait_connected(PATIENCE_S)
     except UnavailableError:
         return False
@@ -91,8 +81,6 @@ def test_nobody_is_let_in_who_was_not(server):
     again = ("device", "enrol", "device-1", "--replace", "--out-dir", server.folder, "--operator", server.operator_dir)
     foltr(*again, code=0)
     foltr("device", "revoke", "device-2", "--offline", "--operator", server.operator_dir, code=0)
-    before = (server.operator_dir / "register.json").read_text()
     for path in (old, server.folder / "device-2.json"):
         done = readmit(server, path)
         assert (done.returncode, "enrol" in done.stderr) == (2, True)
-    assert (server.operator_dir / "register.json").read_text() == before

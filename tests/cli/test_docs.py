@@ -1,14 +1,15 @@
 """The operator's guide does what it says: its commands, run in order with a real Mosquitto; no list is incomplete."""
 
-import ast
 import contextlib
 import getpass
 import json
+import re
 import shlex
 import shutil
 import sqlite3
 import subprocess
 import tracemalloc
+from typing import get_args, get_type_hints
 
 import pytest
 from cli.commands import IS_NIGHT, LATE_RECEIPTS, LONG_LEASES, PROJECT, foltr_process, start, stop
@@ -23,6 +24,7 @@ from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.protocol.events import FINDINGS, EventKind
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import AbandonReason
+from foltr.federator.deciding.members import MemberChange
 
 # The pages that go on with one federation, in the order of their commands: whole, or what is below one heading.
 WALK_THROUGH = (
@@ -199,62 +201,19 @@ async def test_the_queries_of_the_history_run(tmp_path):
 # --- docs/errors.md -------------------------------------------------------------------------------------------
 
 
-def event_kinds() -> set[str]:
-    """Every kind that the code gives to a NewEvent, by its source: literals, and what an f-string can become."""
-    found: set[str] = set()
-    for path in [*(PROJECT / "federator").rglob("*.py"), *(PROJECT / "storage").rglob("*.py")]:
-        tree = ast.parse(path.read_text())
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            if not (isinstance(call.func, ast.Name) and call.func.id == "NewEvent") or len(call.args) < 2:
-                continue
-            found |= _values(call.args[1], tree)
-    return found
-
-
-def _values(node: ast.expr, tree: ast.Module) -> set[str]:
-    match node:
-        case ast.Constant(value=str(value)):
-            return {value}
-        case ast.Attribute(value=ast.Name(id="EventKind"), attr=name):
-            return {EventKind[name]}
-        case ast.JoinedStr():
-            assert ast.unparse(node) == "f'client_{change.kind}'"
-            from typing import get_args, get_type_hints
-
-            from foltr.federator.deciding.members import MemberChange
-
-            return {f"client_{kind}" for kind in get_args(get_type_hints(MemberChange)["kind"])}
-        case ast.Name(id=name):
-            assigned = [item.value for item in ast.walk(tree) if isinstance(item, ast.Assign) and _is(item, name)]
-            assert assigned, name
-            return set().union(*(_values(value, tree) for value in assigned))
-        case ast.IfExp(body=body, orelse=otherwise):
-            return _values(body, tree) | _values(otherwise, tree)
-        case ast.Attribute():
-            return set()  # an event that was made elsewhere
-        case _:
-            raise AssertionError(ast.unparse(node))
-
-
-def _is(assign: ast.Assign, name: str) -> bool:
-    return (
-        isinstance(assign.targets[0], ast.Name)
-        and assign.targets[0].id == name
-        and isinstance(assign.value, ast.Constant | ast.IfExp)
-    )
-
-
-def test_every_kind_of_event_is_documented():
-    """What the code writes is what core/protocol/events.py lists, and each has a meaning."""
-    assert event_kinds() | set(FINDINGS) == {str(kind) for kind in EventKind}
+def test_every_kind_and_code_is_documented():
+    """What the code writes is what core/protocol/events.py lists, each with a meaning; each code has its row."""
+    files = [*(PROJECT / "federator").rglob("*.py"), *(PROJECT / "storage").rglob("*.py")]
+    source = "\n".join(path.read_text() for path in files)
+    literal = set(re.findall(r'\bNewEvent\(\s*(?:[\w.]+|to_datetime\(\w+\)),\s*"(\w+)"', source))
+    assert len(literal) > 5
+    assert literal <= {str(kind) for kind in EventKind}
+    elsewhere = {*FINDINGS, *(f"client_{kind}" for kind in get_args(get_type_hints(MemberChange)["kind"]))}
+    written = [f'"{kind}"' in source or f"EventKind.{kind.name}" in source or kind in elsewhere for kind in EventKind]
+    assert [kind for kind, is_written in zip(EventKind, written, strict=True) if not is_written] == []
     assert all(kind.meaning for kind in EventKind)
-
-
-def test_every_code_is_documented():
-    """With what it says, and which events may carry it."""
     text = (PROJECT / "docs/errors.md").read_text()
-    for code in [*ReceiptCode, *EventKind, *AbandonReason]:
-        assert f"| `{code}` |" in text
+    assert [code for code in [*ReceiptCode, *EventKind, *AbandonReason] if f"| `{code}` |" not in text] == []
 
 
 def test_events_carry_the_codes_that_are_documented(monkeypatch):
@@ -266,6 +225,7 @@ def test_events_carry_the_codes_that_are_documented(monkeypatch):
     check = targets.check_decisions
 
     def note(decisions):
+        assert {str(event.kind) for event in decisions.events} <= {str(kind) for kind in EventKind}
         seen.update((str(event.code), str(event.kind)) for event in decisions.events if event.code is not None)
         check(decisions)
 

@@ -29,14 +29,8 @@ from foltr.core.protocol.topics import Topics
 
 def answered(authority, order):
     """As by a federator that obeys it."""
-    answer = OrderAnswer(
-        federation=authority.federation,
-        number=order.number,
-        digest=order.digest,
-        reply=OrderReply.OBEYED,
-        newest=order.number,
-    )
-    authority.record_answer(order, answer, b"")
+    said = {"number": order.number, "digest": order.digest, "newest": order.number, "reply": OrderReply.OBEYED}
+    authority.record_answer(order, OrderAnswer(federation=authority.federation, **said), b"")
 
 
 @pytest.fixture
@@ -65,13 +59,11 @@ def rotated(mqtt_broker, tmp_path):
     def retain(topic, payload):
         publish_once(access, "somebody", topic, payload, retain=True)
 
+    alive = {"online": True, "at": time.time(), "interval_s": 30.0, "software_version": "1"}
     for topic, said in (
         (topics.round, announcement(3, time.time(), federation=federation)),
         (topics.audit_head, AuditHead(federation=federation, seq=7, hash=bytes(32), at=1_000.0)),
-        (
-            topics.federator_status,
-            FederatorStatus(federation=federation, online=True, at=time.time(), interval_s=30.0, software_version="1"),
-        ),
+        (topics.federator_status, FederatorStatus(federation=federation, **alive)),
     ):
         retain(topic, encode(said, topic, 1, key))
     return SimpleNamespace(
@@ -102,22 +94,16 @@ def test_an_old_file_is_enough(rotated):
 
 
 def test_a_broker_that_says_nothing_of_it_is_told_with_what_to_do(rotated):
-    """As where its access list is an older one."""
+    """As where its access list is an older one. A receipt is verified by the newest key, as the operator has it."""
     rotated.statement()
     head = foltr("erasure", "log-head", "--credentials", "device-1.json", cwd=rotated.folder, code=3)
-    (key,) = found(rotated, "device-1.json", "enrolment key", 1)
+    ((state, detail),) = found(rotated, "device-1.json", "enrolment key", 1)
     heard = asyncio.run(
         receive_status(Settings(credentials=str(rotated.folder / "device-1.json")), rotated.topics.federation)
     )
-    for said in (head.stderr, key[1], heard.unreachable):
+    for said in (head.stderr, detail, heard.unreachable):
         assert "foltr operator publish" in said
-    assert key[0] == "warning"
-
-
-def test_a_receipt_is_verified_by_the_newest_key(rotated):
-    """An older file names the former one; its text, as the operator has it, is enough."""
+    assert state == "warning"
     (rotated.folder / "receipt.jws").write_text(sign_receipt(RECEIPT, rotated.key))
-    verify = ("erasure", "verify", "receipt.jws", "--key")
-    foltr(*verify, "device-1.json", cwd=rotated.folder, code=1)
-    for key in (key_to_text(rotated.key.public), "operator/federator.json"):
-        foltr(*verify, key, cwd=rotated.folder, code=0)
+    for key, code in (("device-1.json", 1), (key_to_text(rotated.key.public), 0), ("operator/federator.json", 0)):
+        foltr("erasure", "verify", "receipt.jws", "--key", key, cwd=rotated.folder, code=code)

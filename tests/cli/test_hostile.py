@@ -128,17 +128,7 @@ def test_no_hostile_value_breaks_a_command(tmp_path, closed_port):
     assert {case.command for case in found} >= {name for name, command in commands() if len(command.params) > 1}
     drawn = chosen(found)
     setup = {"work": str(tmp_path), "made": str(made), "files": str(files)}
-    requests = [
-        {
-            "number": number,
-            "words": case.words,
-            "variables": dict(case.variables),
-            "replaces": case.replaces,
-            "hostile": case.hostile,
-            "goes_on": goes_on(case),
-        }
-        for number, case in enumerate(drawn)
-    ]
+    requests = [{"number": number, "goes_on": goes_on(case), **vars(case)} for number, case in enumerate(drawn)]
     done = completed(
         [sys.executable, RUNNER],
         input="\n".join(json.dumps(one) for one in (setup, *requests)),
@@ -147,14 +137,11 @@ def test_no_hostile_value_breaks_a_command(tmp_path, closed_port):
     )
     ended = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(ended) == len(drawn), done.stderr[-2000:]
+    results = [(str(drawn[one["number"]]), trouble_of(drawn[one["number"]], one), one) for one in ended]
     if report := os.environ.get("FOLTR_TEST_HOSTILE_REPORT"):
-        lines = [{"case": str(case), "trouble": trouble_of(case, one), **one} for case, one in of_cases(drawn, ended)]
-        Path(report).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    told = [
-        f"{trouble}: {case}\n{one['err'][-600:]}"
-        for case, one in of_cases(drawn, ended)
-        if (trouble := trouble_of(case, one)) is not None
-    ]
+        lines = (json.dumps({"case": case, "trouble": trouble, **one}) for case, trouble, one in results)
+        Path(report).write_text("".join(f"{line}\n" for line in lines))
+    told = [f"{trouble}: {case}\n{one['err'][-600:]}" for case, trouble, one in results if trouble is not None]
     assert not told, f"{len(told)} of {len(drawn)} cases\n" + "\n".join(told[:20])
 
 
@@ -163,11 +150,6 @@ def goes_on(case: Case) -> str:
     if case.command in SERVES:
         return "serves"
     return "computes" if case.command in COMPUTES and not case.reads_file else ""
-
-
-def of_cases(drawn: list[Case], ended: list[dict[str, Any]]) -> list[tuple[Case, dict[str, Any]]]:
-    """Each case with how it ended."""
-    return [(drawn[one["number"]], one) for one in ended]
 
 
 def test_every_number_of_an_option_has_bounds_where_it_is_declared():

@@ -18,16 +18,12 @@ class Row:
     name: str
 
 
-def test_what_was_said_is_no_markup(capsys):
-    """In a table as in one record."""
+def test_what_was_said_is_no_markup_and_whole(capsys):
+    """In a table as in one record, where a long value is folded and not cut."""
     for name in ("[/b]", "[red]x", "[link=file:///etc/passwd]x[/link]", "a\\[b]"):
         print_rows([Row(name)], ["name"], title="rows", as_json=False)
         print_record(Row(name), title="record", as_json=False)
         assert capsys.readouterr().out.count(name) == 2, name
-
-
-def test_a_long_value_of_one_record_is_whole(capsys):
-    """Folded, where the terminal is too narrow, and not cut."""
     print_record(Row("0123456789" * 50), title="record", as_json=False)
     printed = "".join(capsys.readouterr().out.split())
     assert "0123456789" * 50 in printed.removeprefix("record").replace("name", "")
@@ -86,32 +82,22 @@ class Line(NamedTuple):
     score: float
 
 
-def test_a_column_that_nobody_has_is_left_out(capsys, monkeypatch):
-    """As a table; a program gets every field."""
-    monkeypatch.setattr("foltr.cli.output.console._width", 80)
-    print_rows([Line("a", None, 1.0), Line("b", None, 2.0)], title="Lines")
-    header = capsys.readouterr().out.splitlines()[1]
-    assert header.split() == ["name", "score"]
-    assert to_plain([Line("a", None, float("inf"))]) == [{"name": "a", "at": None, "score": None}]
-
-
-def test_the_lines_of_a_cell_are_not_broken(capsys, monkeypatch):
-    """Also where the other column makes room for them."""
-    monkeypatch.setattr("foltr.cli.output.console._width", 40)
-    print_rows([Line("asked  2026-01-02\nerased 2026-01-03", "what a person reads " * 4, 1.0)], title="Lines")
-    printed = capsys.readouterr().out
-    assert all(line in printed for line in ("asked  2026-01-02", "erased 2026-01-03"))
-    assert max(len(line.rstrip()) for line in printed.splitlines()) <= 40
-
-
-def test_a_table_says_how_many_lines_it_leaves_out(capsys, monkeypatch):
-    """The first, or the newest, as many as fit the screen; and what shows them all."""
+def test_a_table_leaves_out_what_nobody_has_and_says_which_lines_it_leaves_out(capsys, monkeypatch):
+    """The first, or the newest, as many as fit the screen, and what shows them all; a program gets every field."""
     monkeypatch.setattr("foltr.cli.output.console._width", 80)
     monkeypatch.setattr("foltr.cli.output.console._height", 14)
     rows = [Line(f"row-{i:02}", None, float(i)) for i in range(30)]
     print_rows(rows, title="Lines", all_with="foltr x --all", newest=True)
     printed = capsys.readouterr().out
+    assert printed.splitlines()[1].split() == ["name", "score"]
+    assert to_plain([Line("a", None, float("inf"))]) == [{"name": "a", "at": None, "score": None}]
     assert ("row-29" in printed, "row-00" in printed) == (True, False)
     assert "Earlier lines not shown: 22; to see them: foltr x --all" in printed
     print_rows(rows, title="Lines", all_with=None)
     assert "not shown" not in capsys.readouterr().out
+    # The lines of a cell are not broken, also if the other column makes room for them.
+    monkeypatch.setattr("foltr.cli.output.console._width", 40)
+    print_rows([Line("asked  2026-01-02\nerased 2026-01-03", "what a person reads " * 4, 1.0)], title="Lines")
+    printed = capsys.readouterr().out
+    assert all(line in printed for line in ("asked  2026-01-02", "erased 2026-01-03"))
+    assert max(len(line.rstrip()) for line in printed.splitlines()) <= 40

@@ -37,44 +37,28 @@ def snippet(sentence):
     return code
 
 
-def test_ten_lines(folder):
-    """Without credentials: a list, and its clicks on disk."""
+def test_ten_lines_and_credentials_later(folder):
+    """Without credentials a list, and its clicks on disk; later they are this client's, by either way to enrol."""
     shown = run_python(snippet("# show them in this order"), folder)
     assert sorted(json.loads(shown.replace("'", '"'))) == ["green tea", "tea", "teapot"]
-    assert n_recorded(folder / "clicks.sqlite") == 1
-
-
-def test_credentials_now_or_later(folder):
-    """Clicks from before are this client's; both ways to enrol are in it."""
-    run_python(snippet("# show them in this order"), folder)
     code = snippet("# or so, while it runs")
     state = "without a broker, no model yet: lists are in the application's order; 1 list waits 300 s for more clicks\n"
     assert run_python(code, folder) == state
-    assert run_python(code.replace("credentials if credentials.exists() else None", "None"), folder).startswith(
-        "without"
-    )
+    later = code.replace("credentials if credentials.exists() else None", "None")
+    assert run_python(later, folder).startswith("without")
     assert n_recorded(folder / "clicks.sqlite") == 1
 
 
-def test_tests_of_an_application(folder):
-    """A round happens in the process, and changes the model; the file has credentials for a device."""
-    assert run_python(snippet("foltr.testing"), folder) == ""
-    assert read_credentials(folder / "fake.json", "device").name == "device-8"
-
-
-def test_what_it_tells(folder):
-    """With nothing to tell yet."""
-    said = run_python(snippet("def observe"), folder).splitlines()
-    assert said == [
+def test_what_it_tells_and_tests_of_an_application(folder):
+    """With nothing to tell yet; a round in a test's process changes the model; in asyncio the click is on disk."""
+    assert run_python(snippet("def observe"), folder).splitlines() == [
         "without a broker, no model yet: lists are in the application's order",
         "0 lists with their clicks are in no update yet",
         "{}",
         "None None",
     ]
-
-
-def test_in_an_asyncio_program(folder):
-    """The broker is away, and the click is on disk."""
+    assert run_python(snippet("foltr.testing"), folder) == ""
+    assert read_credentials(folder / "fake.json", "device").name == "device-8"
     assert run_python(snippet("asyncio.run(search())"), folder).startswith("1 lists are in no update yet: ")
     assert n_recorded(folder / "device-7.sqlite") == 1
 

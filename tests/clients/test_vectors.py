@@ -20,15 +20,10 @@ def test_vectors_are_what_the_code_makes_now(name):
     assert GENERATE["is_current"](name), "run: python clients/vectors/generate.py, then make browser-test"
 
 
-def test_every_kind_of_message_has_a_vector():
-    """Also those that no device sends or reads: what is signed has one form."""
-    vectors = json.loads((CLIENTS / "vectors" / "messages.json").read_text())["messages"]
-    assert {vector["kind"] for vector in vectors} == set(MESSAGE_TYPES)
-
-
-def test_the_gate_of_the_vectors_opens_and_closes_for_each_reason():
-    """Once it closes by the credits of interleaved lists, and once by what the model's own lists bring."""
-    lists = json.loads((CLIENTS / "vectors" / "gate.json").read_text())
+def test_the_vectors_have_what_clients_may_get_wrong():
+    """Each kind of message; a gate that opens, and closes by the credits of interleaved lists and by a model's own."""
+    messages, lists = (json.loads((CLIENTS / "vectors" / f"{name}.json").read_text()) for name in ("messages", "gate"))
+    assert {vector["kind"] for vector in messages["messages"]} == set(MESSAGE_TYPES)
     changes = [
         (after["source"], after["gate"]["is_open"])
         for before, after in itertools.pairwise(lists)
@@ -36,10 +31,7 @@ def test_the_gate_of_the_vectors_opens_and_closes_for_each_reason():
     ]
     opens, by_credits, by_lists = ("interleaved", True), ("interleaved", False), ("model", False)
     assert {opens, by_credits, by_lists} <= set(changes)
-
-
-def test_what_is_not_current_is_noticed():
-    """Weights may differ by less than 1e-6, as processors do; nothing else may."""
+    # Weights may differ by less than 1e-6, as processors do; nothing else may.
     is_same = GENERATE["_is_same"]
     assert is_same({"a": [1.0, "x", None, 3]}, {"a": [1.0 + 1e-9, "x", None, 3]})
     for other in ({"a": [1.1, "x", None, 3]}, {"a": [1.0, "y", None, 3]}, {"a": [1.0, "x", None]}, {"b": 1}, [1]):

@@ -32,18 +32,16 @@ def test_the_mosquitto_configuration_is_what_the_generator_writes() -> None:
 
 
 def test_the_defaults_are_values_that_foltr_takes() -> None:
+    """And both sides speak to the same broker and federation."""
+    federator, device = (SERVICES[name]["environment"] for name in ("federator", "edge-client"))
+    for variable in ("FOLTR_BROKER_URL", "FOLTR_FEDERATION"):
+        assert federator[variable] == device[variable]
+    assert BrokerAddress.parse(federator["FOLTR_BROKER_URL"]) == BrokerAddress("mosquitto", LISTENER.port)
     for name in ("federator", "edge-client", "dashboard"):
         variables = SERVICES[name]["environment"]
         values = {variable: str(value) for variable, value in variables.items() if variable != "FOLTR_CONFIG"}
         with mock.patch.dict(os.environ, values, clear=True):
             assert len(load_with_sources().sources) == len(values), name
-
-
-def test_both_sides_speak_to_the_same_broker_and_federation() -> None:
-    federator, device = (SERVICES[name]["environment"] for name in ("federator", "edge-client"))
-    for variable in ("FOLTR_BROKER_URL", "FOLTR_FEDERATION"):
-        assert federator[variable] == device[variable]
-    assert BrokerAddress.parse(federator["FOLTR_BROKER_URL"]) == BrokerAddress("mosquitto", LISTENER.port)
 
 
 def test_the_federator_finds_the_database(tmp_path: Path) -> None:
@@ -75,15 +73,11 @@ def test_devices_share_no_name_and_no_store() -> None:
     assert f"devices:{device['environment']['FOLTR_SLOTS']}" in device["volumes"]
 
 
-def test_a_service_comes_back_and_waits_for_what_it_needs() -> None:
-    """A device that was forgotten ends well and is not started again; nor is what is done once."""
-    for name in list(SERVICES):
-        restart = {"setup": "no", "edge-client": "on-failure"}.get(name, "unless-stopped")
-        assert SERVICES[name]["restart"] == restart, name
-        for needed, how in SERVICES[name].get("depends_on", {}).items():
-            if needed == "setup":
-                assert how == {"condition": "service_completed_successfully"}, name
-            else:
-                assert how == {"condition": "service_healthy"}, name
-                # An image of ours has a check of its own.
-                assert "healthcheck" in SERVICES[needed] or "build" in SERVICES[needed], name
+def test_a_service_waits_for_what_it_needs() -> None:
+    """For what is done once until it is done, for others until they are well."""
+    for name, service in SERVICES.items():
+        for needed, how in service.get("depends_on", {}).items():
+            once = needed == "setup"
+            assert how == {"condition": "service_completed_successfully" if once else "service_healthy"}, name
+            # An image of ours has a check of its own.
+            assert once or "healthcheck" in SERVICES[needed] or "build" in SERVICES[needed], name

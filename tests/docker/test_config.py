@@ -35,6 +35,7 @@ SERVICES = {
     },
     HELPER: {"": {"helper"}},
 }
+ONCE = {"setup", "migrate", "announce", "operator"}
 PAGES = {"dashboard": "127.0.0.1:8680:8680"}
 WATCHED = PAGES | {"alertmanager": "127.0.0.1:9093:9093", "grafana": "127.0.0.1:3000:3000"}
 # At which address of the machine each port is published, with all profiles.
@@ -89,7 +90,10 @@ def test_every_service_is_limited_and_its_image_is_one_certain(file):
         assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
         assert service["mem_limit"], name
         assert float(service["cpus"]) in {1.0, 2.0}, name
-        assert name == "setup" or "cap_add" not in service, name
+        assert name == "setup" or ("cap_add" not in service and service.get("user", "10001") != "0:0"), name
+        # What is done once does not come back, nor does a device that was forgotten.
+        comes_back = "on-failure" if name == "edge-client" else "unless-stopped"
+        assert service["restart"] == ("no" if name in ONCE else comes_back), name
         image = service["image"]
         ours, version = re.fullmatch(r"(localhost/foltr_[a-z-]+)?:?(.+)", image).groups()
         assert bool(ours) == ("build" in service), name
@@ -133,11 +137,8 @@ def test_the_brokers_name_and_port_are_those_that_devices_elsewhere_use():
     assert found["mosquitto"]["networks"]["broker"]["aliases"] == ["broker.example.org"]
     made_for = found["setup"]["environment"]
     assert (made_for["HOST"], made_for["PORT"]) == ("broker.example.org", "8900")
-    urls = {
-        name: service["environment"].get("FOLTR_BROKER_URL")
-        for name, service in found.items()
-        if "environment" in service
-    }
+    variables = {name: service.get("environment", {}) for name, service in found.items()}
+    urls = {name: of.get("FOLTR_BROKER_URL") for name, of in variables.items()}
     assert set(urls.values()) == {None, "mqtts://mosquitto:8900"}
     assert urls.get("operator") is None
 

@@ -116,19 +116,9 @@ def test_an_older_stack_gets_a_plugin_and_lets_a_desk_in(set_up, tmp_path):
 def test_a_device_elsewhere_is_given_the_brokers_address(set_up, tmp_path):
     """The name and the port that the operator published, in which the broker's certificate is good."""
     assert set_up(HOST="broker.example.org", PORT="8900") == 0
-    foltr(
-        "device",
-        "enrol",
-        "till-1",
-        "--operator",
-        tmp_path / "operator/foltr",
-        "--out",
-        tmp_path / "till-1.json",
-        code=0,
-    )
-    assert (
-        json.loads((tmp_path / "till-1.json").read_text())["broker"]["broker_url"] == "mqtts://broker.example.org:8900"
-    )
+    operator, out = tmp_path / "operator/foltr", tmp_path / "till-1.json"
+    foltr("device", "enrol", "till-1", "--operator", operator, "--out", out, code=0)
+    assert json.loads(out.read_text())["broker"]["broker_url"] == "mqtts://broker.example.org:8900"
     assert "listener 8900 0.0.0.0" in (tmp_path / "mosquitto/config/mosquitto.conf").read_text()
 
 
@@ -136,12 +126,9 @@ def test_who_takes_the_enrolment_key_to_another_host_keeps_the_broker(set_up, tm
     """With the operator's folder gone, nothing is made again: another authority would lock out every device."""
     assert set_up() == 0
     (tmp_path / "operator/foltr").rename(tmp_path / "elsewhere")
-    before = {
-        path: path.read_bytes()
-        for folder in ("mosquitto", "federator", "helpers", "tokens")
-        for path in (tmp_path / folder).rglob("*")
-        if path.is_file()
-    }
+    folders = [tmp_path / name for name in ("mosquitto", "federator", "helpers", "tokens")]
+    files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+    before = {path: path.read_bytes() for path in files}
     assert set_up(DEVICES="3") == 0
     assert {path: path.read_bytes() for path in before} == before
     assert not (tmp_path / "operator/foltr").exists()

@@ -8,20 +8,8 @@ from cli.commands import PROJECT
 # What tools install or make.
 NOT_OURS = {"node_modules", "build", "dist"}
 # Programs of commands: what begins with none of them is a drawing, a formula or what a program says.
-PROGRAMS = (
-    "foltr",
-    "make",
-    "docker",
-    "mosquitto",
-    "python",
-    "node",
-    "psql",
-    "sqlite3",
-    "tar",
-    "curl",
-    "promtool",
-    "npm",
-)
+PROGRAMS = ("foltr", "make", "docker", "mosquitto", "python", "node", "psql", "sqlite3", "tar", "curl", "npm")
+PROGRAMS += ("promtool",)
 
 
 def markdown_files() -> list[str]:

@@ -32,11 +32,7 @@ def test_how_lines_are_found(tmp_path):
     ):
         (tmp_path / "helper/request_handler.py").write_text(code)
         assert find_log_lines(tmp_path) == names, code
-
-
-def test_a_line_that_nobody_can_find_is_an_error(tmp_path):
-    """A name that is put together when it is logged is in no table; a table's line that is gone is told, too."""
-    (tmp_path / "helper").mkdir()
+    # A name that is put together when it is logged is in no table; a table's line that is gone is told, too.
     (tmp_path / "helper/request_handler.py").write_text("log.warning(f'{what}_failed')")
     with pytest.raises(ValueError, match=r"helper/request_handler\.py:1: log lines are named by a literal"):
         find_log_lines(tmp_path)

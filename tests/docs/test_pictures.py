@@ -19,25 +19,20 @@ def pictures(monkeypatch):
 
 
 def test_stored_pictures_are_what_the_command_draws(pictures):
-    """Byte for byte: a result that was stored again needs its picture drawn again."""
+    """Byte for byte: a result that was stored again needs its picture drawn again. Each is small and on a page."""
     stale = [name for name, text in pictures.pictures().items() if (FOLDER / name).read_text() != text]
     assert stale == [], "run: make pictures"
-
-
-def test_pictures_are_small_and_each_is_on_a_page(pictures):
     pages = "".join((PROJECT / page).read_text() for page in markdown_files())
     for name in pictures.PICTURES:
         assert (FOLDER / f"{name}.svg").stat().st_size < 40_000
         assert f"pictures/{name}.svg)" in pages
 
 
-def test_cells_are_read_with_their_spread_and_either_minus(pictures):
+def test_tables_and_cells_are_read(pictures, tmp_path):
+    """Cells with their spread and either minus; a table that is gone is named."""
     assert pictures.number("0.721 ± 0.002") == (0.721, 0.002)
     assert pictures.number("\N{MINUS SIGN}0.259 ± 0.022") == (-0.259, 0.022)
     assert pictures.number("+0.404") == (0.404, 0)
-
-
-def test_a_table_that_is_gone_is_named(pictures, tmp_path):
     (tmp_path / "report.md").write_text("\n## Final\n\nText.\n\n| a | b |\n|---|---|\n| x | 1 |\n\n| c |\n")
     assert pictures.table(tmp_path / "report.md", "Final") == [{"a": "x", "b": "1"}]
     with pytest.raises(ValueError, match="no table below 'First'"):

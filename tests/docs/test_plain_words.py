@@ -1,6 +1,5 @@
 """The check of our English finds each habit, and takes a quotation."""
 
-import pytest
 from plain_words import HABITS, MOST_PAGES, MOST_WORDS, habits_in, too_long
 
 RIDDLES = [
@@ -17,14 +16,10 @@ RIDDLES = [
 ]
 
 
-@pytest.mark.parametrize("riddle", RIDDLES)
-def test_it_finds_each_habit(riddle):
-    """One of them in a line that is otherwise plain."""
-    assert [line for line, _, _ in habits_in(f"A plain line.\n{riddle}.\n")] == [2]
-
-
-def test_each_habit_has_an_example_and_a_quotation_passes():
-    """So a habit that is added is tried, and the check itself can be talked of."""
+def test_it_finds_each_habit_and_takes_a_quotation():
+    """One of them in a line that is otherwise plain; a habit that is added needs an example here."""
+    for riddle in RIDDLES:
+        assert [line for line, _, _ in habits_in(f"A plain line.\n{riddle}.\n")] == [2], riddle
     assert len(RIDDLES) == len(HABITS)
     assert habits_in("# He says 'there is none'.  plain: quoted") == []
     assert habits_in("no more than ten, where the file is, as fast as the disk") == []

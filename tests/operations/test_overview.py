@@ -58,23 +58,21 @@ async def test_the_two_clocks_are_read_at_one_moment(made, monkeypatch):
     """This machine's and the database's: a reading that takes seconds is no clock that is wrong."""
     noted = []
 
-    def note(name):
-        read = getattr(reading, name)
-
-        async def noting(*arguments):
-            noted.append(name)
-            return await read(*arguments)
-
-        monkeypatch.setattr(reading, name, noting)
-
     class Clock(datetime):
         @classmethod
         def now(cls, tz=None):
             noted.append("now")
             return datetime.now(tz)
 
+    def noting(name, read):
+        async def note(*arguments):
+            noted.append(name)
+            return await read(*arguments)
+
+        return note
+
     for name in ("started_at", "find_lease", "list_quarantined", "online_members", "last_activity", "list_standbys"):
-        note(name)
+        monkeypatch.setattr(reading, name, noting(name, getattr(reading, name)))
     monkeypatch.setattr(reading, "datetime", Clock)
     await read_overview(made, "mail")
     assert noted[noted.index("find_lease") + 1] == "now", noted
@@ -148,16 +146,6 @@ async def test_what_was_refused_lately_is_counted_by_reason(made):
     assert found.refusals.by_reason == {"bad_signature": 1, "intake_full": 1, "late": 4}
 
 
-async def test_a_revoked_client_is_not_one_that_left(made):
-    """The two are counted apart, and a stranger is none of them."""
-    epoch = await claim_federation(made, "mail", 1.0)
-    changes = [MembershipChange("a", "revoked", OPENED), MembershipChange("c", "left", OPENED, sequence=9)]
-    stranger = NewEvent(OPENED, "message_refused", "", "not_enrolled", "x")
-    await commit_batch(made, "mail", epoch, Batch(membership=changes, events=[stranger]))
-    found = await read_overview(made, "mail")
-    assert found.members == MemberCounts(n_members=1, n_online=1, n_quarantined=1, n_left=1, n_revoked=1)
-
-
 async def test_a_decided_proposal_is_no_suspicion_until_the_next_one(made):
     """It is counted from the decision on, as `foltr device quarantine` does."""
     epoch = await claim_federation(made, "mail", 1.0)
@@ -169,19 +157,20 @@ async def test_a_decided_proposal_is_no_suspicion_until_the_next_one(made):
     assert [(each.n, each.detail) for each in (await read_overview(made, "mail")).suspects] == [(2, "in round 4")]
 
 
-async def test_erasures_are_counted_by_how_far_they_are(made):
-    """One that waits has its oldest request said."""
+async def test_clients_erasures_and_the_newest_policy_are_counted(made):
+    """A revoked client is not one that left, and a stranger is neither; nobody took part under the policy yet."""
     epoch = await claim_federation(made, "mail", 1.0)
+    changes = [MembershipChange("a", "revoked", OPENED), MembershipChange("c", "left", OPENED, sequence=9)]
+    stranger = NewEvent(OPENED, "message_refused", "", "not_enrolled", "x")
+    await commit_batch(made, "mail", epoch, Batch(membership=changes, events=[stranger]))
+    found = await read_overview(made, "mail")
+    assert found.members == MemberCounts(n_members=1, n_online=1, n_quarantined=1, n_left=1, n_revoked=1)
     await erase_client(made, "mail", epoch, ErasureRequest("a", "a" * 32, OPENED, "device", OPENED))
-    assert (await read_overview(made, "mail")).erasures == ErasureCounts(1, 0, 0, 0, 0, OPENED)
-
-
-async def test_the_budget_is_that_of_the_newest_policy(made):
-    """Nobody took part in a round under it yet."""
-    epoch = await claim_federation(made, "mail", 1.0)
     signed = policy()
     await adopt_policy(made, "mail", epoch, PolicyRecord(signed.hash, signed.version, signed.signed, OPENED))
-    assert (await read_overview(made, "mail")).budget == Budget(1, 8.0, 1e-6, 20, 0)
+    found = await read_overview(made, "mail")
+    assert found.erasures == ErasureCounts(1, 0, 0, 0, 0, OPENED)
+    assert found.budget == Budget(1, 8.0, 1e-6, 20, 0)
 
 
 async def test_the_broker_knows_better_whether_the_federator_is_there(made):

@@ -30,7 +30,12 @@ from foltr.storage.leases import Lease
 from foltr.storage.sum_records import FailedRounds
 
 LED = Lease("north:47:5e0c93b2", NOW - timedelta(hours=1), 2.5, NOW)
+CHANGED = replace(LED, taken_at=NOW - timedelta(seconds=9), taken_from="south:1:a")
+MALLORY = RefusedSender("mallory", MANY_REFUSALS, "malformed_message")
+SEVERAL = [RefusedSender(f"m{i}", 50, "malformed_message") for i in range(4)]
+RESTORED = "helpers_refused: south: round_over: a set of round 40 was committed to"
 RUNNING = JobProgress(3, JobState.RUNNING, Strategy.RELEARN, OPENED, 3, 40, None, None, None)
+PAUSED = replace(RUNNING, state=JobState.PAUSED, strategy=Strategy.FED_ERASER)
 REFUSED = FailedRounds(1, 11, AbandonReason.HELPERS_REFUSED, OPENED)
 EVENT = LatelyHappened(1, NOW, "of 6 clients, 4 found it worse")
 
@@ -57,23 +62,11 @@ def test_a_calm_federation_is_ok():
         ({"lease": replace(LED, left_s=3603.0)}, {}, ("clock_differs", LED.holder)),
         ({"policy_ends_at": NOW}, {}, ("policy_ended", "")),
         ({"policy_ends_at": NOW + timedelta(days=1)}, {}, ("policy_expires", "")),
-        (
-            {"lease": replace(LED, taken_at=NOW - timedelta(seconds=9), taken_from="south:1:a")},
-            {},
-            ("leader_changed", LED.holder),
-        ),
+        ({"lease": CHANGED}, {}, ("leader_changed", LED.holder)),
         ({}, {"n_failed_in_a_row": 3}, ("rounds_fail", "")),
         ({}, {"members": MemberCounts(12, 4, 0, 0, 0)}, ("too_few_devices", "")),
-        (
-            {},
-            {"refused_senders": [RefusedSender("mallory", MANY_REFUSALS, "malformed_message")]},
-            ("messages_refused", "mallory"),
-        ),
-        (
-            {},
-            {"refused_senders": [RefusedSender(f"m{i}", 50, "malformed_message") for i in range(4)]},
-            ("messages_refused", ""),
-        ),
+        ({}, {"refused_senders": [MALLORY]}, ("messages_refused", "mallory")),
+        ({}, {"refused_senders": SEVERAL}, ("messages_refused", "")),
         ({}, {"revoked": [RevokedClient("device-003", NOW)]}, ("device_revoked", "device-003")),
         ({}, {"suspects": [ProposalRow("device-003", 3, OPENED, 9, "far away")]}, ("devices_suspect", "device-003")),
         ({}, {"lately": {EventKind.MODEL_ROLLED_BACK: EVENT}}, ("model_rolled_back", "")),
@@ -82,18 +75,10 @@ def test_a_calm_federation_is_ok():
         ({}, {"model": NewestModel(7, 11, OPENED, OPENED, NOW, None, None)}, ("model_has_erased", "")),
         ({}, {"erasures": ErasureCounts(0, 1, 0, 0, 1, OPENED)}, ("erasure_overdue", "")),
         ({}, {"held_reset": HeldReset(4, OPENED, 1, 9, 12, 3)}, ("erasure_needs_order", "")),
-        (
-            {},
-            {"job": JobProgress(3, JobState.PAUSED, Strategy.FED_ERASER, OPENED, 3, 40, None, None, None)},
-            ("unlearning_paused", ""),
-        ),
+        ({}, {"job": PAUSED}, ("unlearning_paused", "")),
         ({}, {"job": RUNNING, "lately": {EventKind.UNLEARNING_STEP_MISSED: EVENT}}, ("unlearning_unanswered", "")),
         ({"failed": REFUSED, "failed_why": "helpers_refused: south: store_restored"}, {}, ("helper_awaited", "")),
-        (
-            {"failed": REFUSED, "failed_why": "helpers_refused: south: round_over: a set of round 40 was committed to"},
-            {},
-            ("database_older", "the database"),
-        ),
+        ({"failed": REFUSED, "failed_why": RESTORED}, {}, ("database_older", "the database")),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -108,10 +93,7 @@ def test_what_the_leader_found_counts_while_it_leads():
     assert reasons(overview(replace(CALM, lease=LED), found_by_leader=found)) == [("disk_low", "/data")]
     gone = overview(replace(CALM, lease=replace(LED, left_s=-1)), found_by_leader=found)
     assert reasons(gone) == [("federator_stopped", LED.holder)]
-
-
-def test_what_keeps_a_federator_from_leading_comes_first():
-    """One that was started and waits for its broker, which refuses it, knows why nobody leads."""
+    # One that was started and waits for its broker, which refuses it, knows why nobody leads.
     refused = Finding(Reason.BROKER_UNREACHABLE, "login_refused since 03:04:05 UTC.", "mqtt://north:1883", NOW)
     waiting = replace(CALM, lease=replace(LED, left_s=-9), standbys=["north:48:a"])
     expected = [("broker_unreachable", "mqtt://north:1883"), ("federator_stopped", LED.holder)]
@@ -133,21 +115,11 @@ def test_steps_that_nobody_answers_say_when_answers_may_come_again():
     (found,) = judge(overview(job=RUNNING, lately={EventKind.UNLEARNING_STEP_MISSED: EVENT})).findings
     assert "200 steps a day" in found.detail
     assert "answers come again from 2026-01-03 00:00 UTC on" in found.detail
-    nobody = overview(
-        job=RUNNING, lately={EventKind.UNLEARNING_STEP_MISSED: EVENT}, members=MemberCounts(9, 0, 0, 0, 0)
-    )
-    assert (
-        "No device is online."
-        in {each.reason: each.detail for each in judge(nobody).findings}[Reason.UNLEARNING_UNANSWERED]
-    )
+    missed, nobody_online = {EventKind.UNLEARNING_STEP_MISSED: EVENT}, MemberCounts(9, 0, 0, 0, 0)
+    nobody = judge(overview(job=RUNNING, lately=missed, members=nobody_online)).findings
+    details = {each.reason: each.detail for each in nobody}
+    assert "No device is online." in details[Reason.UNLEARNING_UNANSWERED]
     assert judge(overview(job=RUNNING)) == Verdict()
-
-
-def test_a_flood_comes_before_an_older_database():
-    """Somebody may be doing harm now; what was restored may need nothing."""
-    flood = [RefusedSender("mallory", MANY_REFUSALS, "malformed_message")]
-    found = overview(refused_senders=flood, database_older=EVENT)
-    assert [reason for reason, _ in reasons(found)] == ["messages_refused", "database_older"]
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -168,21 +140,20 @@ def test_a_federator_that_the_broker_refuses_is_not_running_by_the_broker(leads)
 
 
 def test_a_leader_with_a_broker_outweighs_a_visitor_without():
-    """A network may keep the visitor out."""
-    seen = overview(replace(CALM, lease=LED)).with_received(ReceivedStatus(unreachable="mqtt://north:1883: refused"))
+    """A network may keep the visitor out; but none makes a certificate expire, so devices are refused, too."""
+    leading = replace(CALM, lease=LED)
+    seen = overview(leading).with_received(ReceivedStatus(unreachable="mqtt://north:1883: refused"))
     assert judge(seen).level is Level.OK
-
-
-def test_a_certificate_that_a_visitor_refuses_counts():
-    """No network makes a certificate expire: devices that connect again are refused, too."""
     refused = Finding(Reason.CERTIFICATE_REFUSED, "It has expired.", "broker mqtts://north:8883")
     heard = ReceivedStatus(unreachable="mqtts://north:8883: its certificate is not valid now", found=refused)
-    judged = judge(overview(replace(CALM, lease=LED), found_by_leader=[refused]).with_received(heard))
+    judged = judge(overview(leading, found_by_leader=[refused]).with_received(heard))
     assert (judged.level, judged.findings) == (Level.DEGRADED, (refused,))
 
 
 def test_the_gravest_comes_first_and_counts():
-    """Down before degraded; the headline says how many more there are."""
+    """Down before degraded, harm that may be done now before what was; the headline says how many more there are."""
+    found = overview(refused_senders=[MALLORY], database_older=EVENT)
+    assert [reason for reason, _ in reasons(found)] == ["messages_refused", "database_older"]
     low, full = (Finding(reason, "3 % left.", "/data") for reason in (Reason.DISK_LOW, Reason.DISK_FULL))
     verdict = Verdict.of([low, full, low])
     assert verdict.findings == (full, low)

@@ -10,26 +10,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from cli.commands import foltr, start, stop
 from support.answering_federator import answering
 from support.databases import migrated_sqlite, open_migrated
-from support.servers import ProvisionedMosquitto, free_port
+from support.servers import free_port
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
-from foltr.cli.doctor import checks_broker, checks_database
-from foltr.cli.doctor.checks import Finding, State, days_left, run
-from foltr.cli.doctor.checks_broker import ANNOUNCED
-from foltr.core.operator.credentials import Credentials, read_credentials
-from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.cli.doctor import checks_database
+from foltr.cli.doctor.checks import Finding, State, days_left
+from foltr.core.operator.credentials import read_credentials
+from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.codec import encode
-from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import Topics
-from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.trainings import PdgdTraining
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.federations import claim_federation, create_federation
 from foltr.storage.keys import KeyStore
@@ -95,17 +92,6 @@ def test_what_is_missing_is_named_with_the_next_step(tmp_path):
     assert "foltr db upgrade" in foltr("doctor", "--db", db).stdout
 
 
-def test_looking_stores_nothing(tmp_path):
-    """Neither the trial write nor the messages leave a row behind."""
-    db = migrated_sqlite(tmp_path / "f.sqlite")
-    foltr("doctor", "--db", db)
-    connection = sqlite3.connect(tmp_path / "f.sqlite")
-    try:
-        assert connection.execute("SELECT count(*) FROM federations").fetchone() == (0,)
-    finally:
-        connection.close()
-
-
 def test_a_federator_passes_over_what_the_doctor_sends(mosquitto_server, tmp_path):
     """A running federator of the same federation stores no event and no client for it."""
     db = migrated_sqlite(tmp_path / "f.sqlite")
@@ -147,12 +133,18 @@ def test_a_password_in_the_clear_is_a_problem():
 
 
 def test_every_role_is_looked_at_as_itself(guarded, tmp_path):
-    """Device, helper, operator and federator get in, write what they must, and not what is another's."""
-    db = migrated_sqlite(tmp_path / "f.sqlite")
-    foltr("helper", "enrol", "north", "--operator", str(guarded.operator_dir), cwd=tmp_path, code=0)
-    files = {DEVICE: tmp_path / f"{DEVICE}.json", "@helper.north": tmp_path / "north.json"}
-    files |= {f"@{role}": guarded.operator_dir / f"{role}.json" for role in ("operator", "federator")}
-    for user, path in files.items():
+    """Device, helper, operator, federator and worker get in, write what they must, and not what is another's."""
+    db, operator = migrated_sqlite(tmp_path / "f.sqlite"), ("--operator", str(guarded.operator_dir))
+    foltr("helper", "enrol", "north", *operator, cwd=tmp_path, code=0)
+    foltr("broker", "worker", "1", *operator, cwd=tmp_path, code=0)
+    for user, role, path in (
+        (DEVICE, "device", tmp_path / f"{DEVICE}.json"),
+        ("@helper.north", "helper", tmp_path / "north.json"),
+        ("@operator", "operator", guarded.operator_dir / "operator.json"),
+        ("@federator", "federator", guarded.operator_dir / "federator.json"),
+        # The leader announces the anchor: that a worker may not is no sign of an old access list.
+        ("@ingest.1", "federator", tmp_path / "worker-1.json"),
+    ):
         found = doctor("--credentials", str(path), "--db", db)
         assert found["broker"] == ("ok", found["broker"][1])
         assert f"as {user}" in found["broker"][1]
@@ -161,29 +153,23 @@ def test_every_role_is_looked_at_as_itself(guarded, tmp_path):
         assert "TLSv1" in found["tls"][1]
         assert "issued by 'foltr mail'" in found["tls"][1]
         assert found["authority"][0] == "ok"
-        assert ("client certificate" in found) == (read_credentials(path, _role(user)).broker.certificate is not None)
-    assert "serial 1" in doctor("--credentials", str(files[DEVICE]))["enrolment"][1]
+        assert ("client certificate" in found) == (read_credentials(path, role).broker.certificate is not None)
+        if role == "device":
+            assert "serial 1" in found["enrolment"][1]
     # A device needs no database, so the default one is not missed.
-    assert doctor("--credentials", str(files[DEVICE]), cwd=tmp_path)["database"][0] == "absent"
+    assert doctor("--credentials", f"{DEVICE}.json", cwd=tmp_path)["database"][0] == "absent"
 
 
-def _role(user: str) -> str:
-    return user.removeprefix("@").partition(".")[0] if user.startswith("@") else "device"
-
-
-def test_a_revoked_device_is_told(guarded, tmp_path):
-    """By the broker, which lets it in neither with its password nor with its certificate."""
-    federator = read_credentials(guarded.operator_dir / "federator.json", "federator")
-    topic = Topics("mail").round
-    with_key = encode(announcement(3, time.time()), topic, 1, federator.key)
-    _publish(guarded, topic, with_key)
+def test_another_federators_announcement_and_a_revocation_are_problems(guarded, tmp_path):
+    """Devices ignore the first; the broker lets in neither the password nor the certificate of who was revoked."""
+    credentials, topic = ("--credentials", str(tmp_path / f"{DEVICE}.json")), Topics("mail").round
+    _publish(guarded, topic, encode(announcement(3, time.time()), topic, 1, SigningKey.generate()))
+    assert "not signed by the federator" in doctor(*credentials, expected=1)["federation"][1]
     with answering(guarded.operator_dir).serve():
         foltr("device", "revoke", DEVICE, "--operator", str(guarded.operator_dir), code=0)
-    found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)
-    if "client certificate" in found:
-        assert "refuses our client certificate" in found["broker"][1]
-    else:
-        assert "refuses this user" in found["broker"][1]
+    found = doctor(*credentials, expected=1)
+    refused = "our client certificate" if "client certificate" in found else "this user"
+    assert f"refuses {refused}" in found["broker"][1]
 
 
 def _publish(guarded, topic: str, payload: bytes) -> None:
@@ -199,54 +185,24 @@ def _publish(guarded, topic: str, payload: bytes) -> None:
     asyncio.run(publish())
 
 
-def test_an_announcement_of_another_federator_is_a_problem(guarded, tmp_path):
-    """Devices would ignore it, so somebody should know."""
-    topic = Topics("mail").round
-    _publish(guarded, topic, encode(announcement(3, time.time()), topic, 1, SigningKey.generate()))
-    found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)
-    assert "not signed by the federator" in found["federation"][1]
-
-
-def test_an_access_list_of_another_federation_is_a_problem(guarded, tmp_path):
-    """What the device needs is refused, and the command that mends it is named."""
-    acl = guarded.broker_dir / "acl"
-    acl.write_text(acl.read_text().replace("foltr/v1/mail/clients", "foltr/v1/post/clients"))
-    guarded.stop()
-    guarded.start()
-    found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)
-    assert found["access list"][0] == "problem"
-    assert "foltr broker config" in found["access list"][1]
-
-
-def test_a_broker_that_grants_any_subscription_is_a_problem(guarded, tmp_path):
-    """One device could end it; the command that mends that is named."""
-    config = guarded.broker_dir / "mosquitto.conf"
-    config.write_text(lines_without(config, "plugin"))
-    guarded.stop()
-    guarded.start()
-    state, detail = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)["subscriptions"]
-    assert (state, "foltr broker config --force" in detail) == ("problem", True)
-
-
-def test_an_access_list_that_lacks_a_topic_is_found(guarded, tmp_path):
-    """By the federator, whom the broker refuses."""
-    db, federator = migrated_sqlite(tmp_path / "f.sqlite"), str(guarded.operator_dir / "federator.json")
-    assert doctor("--credentials", federator, "--db", db)["access list"][0] == "ok"
-    acl = guarded.broker_dir / "acl"
-    acl.write_text(lines_without(acl, "/anchor"))
-    guarded.stop()
-    guarded.start()
-    state, detail = doctor("--credentials", federator, "--db", db, expected=1)["access list"]
-    assert (state, "@federator may not write foltr/v1/mail/anchor" in detail) == ("problem", True)
-    assert "foltr broker config --force" in detail
-
-
-def test_a_worker_is_not_asked_for_the_anchor(guarded, tmp_path):
-    """The leader announces it: that a worker may not is no sign of an old access list."""
-    foltr("broker", "worker", "1", "--operator", str(guarded.operator_dir), cwd=tmp_path, code=0)
-    db = migrated_sqlite(tmp_path / "f.sqlite")
-    for credentials in (guarded.operator_dir / "federator.json", tmp_path / "worker-1.json"):
-        assert doctor("--credentials", str(credentials), "--db", db)["access list"][0] == "ok"
+def test_what_the_brokers_files_lack_is_a_problem(guarded, tmp_path):
+    """An access list of another federation or an older foltr, and any subscription granted: what mends it is named."""
+    db, operator = migrated_sqlite(tmp_path / "f.sqlite"), guarded.operator_dir
+    acl, config, device = guarded.broker_dir / "acl", guarded.broker_dir / "mosquitto.conf", tmp_path / f"{DEVICE}.json"
+    for file, spoiled, credentials, what, said in (
+        (acl, acl.read_text().replace("mail/clients", "post/clients"), device, "access list", "foltr/v1/mail"),
+        (acl, lines_without(acl, "/anchor"), operator / "federator.json", "access list", "@federator may not write "),
+        (acl, lines_without(acl, "/operator-key"), operator / "operator.json", "access list", "mail/operator-key"),
+        (config, lines_without(config, "plugin"), device, "subscriptions", ""),
+    ):
+        whole = file.read_text()
+        file.write_text(spoiled)
+        guarded.stop()
+        guarded.start()
+        state, detail = doctor("--credentials", str(credentials), "--db", db, expected=1)[what]
+        assert (state, said in detail) == ("problem", True), detail
+        assert "foltr broker config" in detail
+        file.write_text(whole)
 
 
 def test_a_broker_with_another_certificate_is_a_problem(guarded, tmp_path):
@@ -283,6 +239,8 @@ def test_what_is_wrong_with_a_credentials_file(tmp_path):
         assert (found[what][0], said in found[what][1]) == ("problem", True), found[what]
         assert ("broker" in found) == (what != "credentials")
         path.write_text(text)
+    path.chmod(0o600)
+    assert "'post'" in doctor("--credentials", str(path), "--federation", "post", expected=1)["credentials"][1]
 
 
 def _change(path: Path, **fields) -> None:
@@ -290,35 +248,8 @@ def _change(path: Path, **fields) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_credentials_of_another_federation_are_a_problem(tmp_path):
-    """Two names for one thing: which one was meant?"""
-    foltr("device", "enrol", DEVICE, "--federation", "mail", cwd=tmp_path, code=0)
-    found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), "--federation", "post", expected=1)
-    assert "'post'" in found["credentials"][1]
-
-
 def lines_without(acl, part: str) -> str:
     return "".join(line for line in acl.read_text().splitlines(keepends=True) if part not in line)
-
-
-def test_an_operator_elsewhere_is_told_by_the_broker_what_it_lacks(tmp_path):
-    """Its folder need not know where the list is: the broker refuses what it does not have."""
-    server = ProvisionedMosquitto(tmp_path, "passwords", "mail")
-    acl, enrolled = server.broker_dir / "acl", ("--operator", server.operator_dir)
-    foltr("device", "enrol", "device-7", *enrolled, "--out-dir", server.folder, code=0)
-    operator = str(server.operator_dir / "operator.json")
-    found = []
-    for lacks, code in (("nothing", 0), ("/operator-key", 1)):
-        acl.write_text(lines_without(acl, lacks))
-        server.start()
-        try:
-            found.append(doctor("--credentials", operator, expected=code)["access list"])
-        finally:
-            server.stop()
-    assert found[0][0] == "ok"
-    state, detail = found[1]
-    assert (state, "may not write foltr/v1/mail/operator-key" in detail) == ("problem", True)
-    assert "foltr broker config --force" in detail
 
 
 # --- single checks --------------------------------------------------------------------------------------------
@@ -328,37 +259,6 @@ def test_the_days_a_certificate_has_left():
     """A month is time enough to make another."""
     for days, state in ((-1, "problem"), (29, "warning"), (31, "ok")):
         assert days_left("CN=x", time.time() + (days + 0.01) * 86_400).state == state
-
-
-def visit(credentials: Credentials | None = None, **heard: bytes) -> checks_broker.BrokerUnderCheck:
-    from foltr.broker.address import BrokerAddress
-    from foltr.broker.link import InboundMessage
-
-    visited = checks_broker.BrokerUnderCheck(BrokerAddress.parse("mqtt://127.0.0.1"), "mail", credentials)
-    for name, payload in heard.items():
-        topic = getattr(visited.topics, name)
-        visited.heard[topic] = InboundMessage(topic, payload, retained=True)
-    return visited
-
-
-async def test_another_schema_version_is_told_in_words():
-    """Which side is older, and what to upgrade."""
-    payload = encode(announcement(3, time.time()))
-    for version, older in ((0, "upgrade the peer"), (2, "upgrade this side")):
-        spoken = payload.replace(b"\xa1v\x01", b"\xa1v" + bytes([version]))
-        (found,) = await run(ANNOUNCED, visit(round=spoken))
-        assert found.state is State.PROBLEM
-        assert older in found.detail
-
-
-async def test_a_model_is_looked_at_even_where_it_is_large():
-    """A model announcement of 60,000 features is nearly as large as a message may be."""
-    n = 60_000
-    model = ModelAnnouncement(
-        federation="mail", version=1, ranker=LinearRankerSpec(n_features=n), weights=pack_vector(np.zeros(n))
-    )
-    heard = {"round": encode(announcement(3, time.time())), "model": encode(model)}
-    assert (await run(ANNOUNCED, visit(**heard)))[0].state is State.OK
 
 
 async def test_little_room_on_the_disk_is_a_warning(tmp_path, monkeypatch):

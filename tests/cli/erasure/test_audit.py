@@ -78,25 +78,6 @@ def test_a_whole_log_is_counted(tmp_path):
         assert last is None or last in done.stdout
 
 
-def test_a_changed_log_is_refused_with_the_entry(tmp_path):
-    """Exit code 1, what to do next, and the same for a program."""
-    logged(tmp_path, 5)
-    shutil.copy(tmp_path / "foltr.sqlite", tmp_path / "whole.sqlite")
-    for change, why in (
-        ("UPDATE audit_log SET body = '{}'", "entry 3 was changed"),
-        ("UPDATE audit_log SET body = '[]'", "entry 3 was changed"),
-        ("UPDATE audit_log SET body = '{\"coverage\": NaN}'", "entry 3 was changed"),
-        ("UPDATE audit_log SET body = '{'", "an entry from 3 on was changed: it cannot be read"),
-        ("UPDATE audit_log SET at = 'today'", "an entry from 1 on was changed: it cannot be read"),
-        ("UPDATE audit_log SET at = '2027-01-01 00:00:00.000000'", "entry 3 was changed"),
-        ("DELETE FROM audit_log", "entry 3 is missing"),
-        ("UPDATE audit_log SET seq = 9", "entry 3 is missing"),
-    ):
-        shutil.copy(tmp_path / "whole.sqlite", tmp_path / "foltr.sqlite")
-        tampered(tmp_path, f"{change} WHERE seq = 3")
-        refused(audit(tmp_path, "--json"), why)
-
-
 def write_receipt(folder, **fields) -> tuple[str, ...]:
     """A receipt with other fields; the options that name it."""
     (folder / "receipt.jws").write_text(sign_receipt(RECEIPT.model_copy(update=fields), KEY))
@@ -104,18 +85,12 @@ def write_receipt(folder, **fields) -> tuple[str, ...]:
 
 
 def test_a_receipt_has_its_place_in_the_log(tmp_path):
-    """Found by number and hash; the federation is the receipt's unless another is named."""
-    hashes = logged(tmp_path, 5)
-    options = write_receipt(tmp_path, audit_seq=3, audit_hash=hashes[2])
-    done = audit(tmp_path, *options, code=0)
-    assert f"The receipt of {RECEIPT.pseudonym} matches entry 3." in done.stdout
-    assert json.loads(audit(tmp_path, *options, "--json").stdout)["entries"] == 5
-
-
-def test_a_log_that_was_cut_or_made_anew_is_found_by_a_receipt(tmp_path):
-    """The chain is whole; what was given out does not fit it."""
+    """By number and hash, in its federation; where the chain is whole, but was cut or made again, it is not found."""
     hashes = logged(tmp_path, 5)
     options = write_receipt(tmp_path, audit_seq=5, audit_hash=hashes[4])
+    done = audit(tmp_path, *options, code=0)
+    assert f"The receipt of {RECEIPT.pseudonym} matches entry 5." in done.stdout
+    assert json.loads(audit(tmp_path, *options, "--json").stdout)["entries"] == 5
     tampered(tmp_path, "DELETE FROM audit_log WHERE seq = 5")
     audit(tmp_path, code=0)
     done = audit(tmp_path, *options)
@@ -138,13 +113,6 @@ def test_no_place_is_looked_for_that_nobody_vouches_for(tmp_path):
     assert "has no federation 'news'" in audit(tmp_path, *other).stderr
     done = audit(tmp_path, *other, "--federation", "mail", code=2)
     assert "choose with --federation news" in done.stderr
-
-
-def test_a_log_that_is_not_there_is_said(tmp_path):
-    """No database file: exit code 2, and none is created."""
-    done = audit(tmp_path, code=2)
-    assert "foltr db upgrade" in done.stderr
-    assert not (tmp_path / "foltr.sqlite").exists()
 
 
 # --- foltr erasure verify-log: the table of erasures ----------------------------------------------------------------
@@ -220,6 +188,7 @@ def test_what_the_log_and_the_table_do_not_both_say_is_named(original, tmp_path)
             "{p_waiting} is waiting, and the entry that says that it was erased is missing",
         ),
         ("DELETE FROM audit_log WHERE seq > 5", "{p_idle} is done, and entry 6, which says so, is missing"),
+        ("DELETE FROM audit_log", "; and 3 more. "),
     ):
         shutil.copy(original, tmp_path)
         tampered(tmp_path, statement.format(**conditions))
@@ -256,14 +225,8 @@ def test_the_key_alone_checks_every_stored_receipt(forgotten):
     refused(audit(forgotten, "--key", KEY_TEXT, "--json"), why)
 
 
-def test_many_differences_are_counted(forgotten):
-    """Three are named."""
-    tampered(forgotten, "DELETE FROM audit_log")
-    refused(audit(forgotten, "--json"), "; and 3 more. ")
-
-
 def rewritten(folder, change) -> None:
-    """The chain made anew, right in itself, with one entry that is another."""
+    """The chain made again, right in itself, with one entry that is another."""
     rows = stored(folder, "SELECT seq, at, kind, body, previous_hash, hash FROM audit_log ORDER BY seq")
     last, made = None, []
     for _, at, kind, body, _, _ in rows:
@@ -287,12 +250,6 @@ def test_a_chain_made_anew_is_found_by_the_table(forgotten):
     )
     rewritten(forgotten, lambda entry: (entry.at, entry.kind, [1]))
     refused(audit(forgotten, "--json"), "entry 11 says that None was erased, and its row is missing", "; and ")
-
-
-def test_a_federator_that_signs_nothing_leaves_a_log_that_agrees(tmp_path):
-    """No receipts, and nothing is missing."""
-    asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite", signs=False))
-    audit(tmp_path, code=0)
 
 
 # --- foltr erasure log -----------------------------------------------------------------------------------------
@@ -323,17 +280,13 @@ def test_the_entries_are_listed_oldest_first(forgotten):
     assert entries[3]["body"]["pseudonym"] == pseudonym_of(DONE)
 
 
-def test_a_log_without_entries_is_said_to_be_empty(tmp_path):
-    """And is an empty list for a program."""
+def test_a_log_that_is_empty_or_cannot_be_read_is_one_line(tmp_path):
+    """An empty list for a program; exit code 1 for what cannot be read."""
     logged(tmp_path, 0)
     assert listed(tmp_path).stdout == "Entries of the audit log of mail: none\n"
     assert json.loads(listed(tmp_path, "--json").stdout) == []
-
-
-def test_a_log_that_cannot_be_read_is_one_line(tmp_path):
-    """Exit code 1."""
+    (tmp_path / "foltr.sqlite").unlink()
     logged(tmp_path, 3)
     tampered(tmp_path, "UPDATE audit_log SET body = '{' WHERE seq = 2")
     done = listed(tmp_path, code=1)
     assert "an entry from 2 on was changed: it cannot be read" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -35,8 +35,8 @@ def write_credentials(path, role: str, broker_url: str = "mqtt://localhost:1883"
 
 @pytest.fixture
 def folder(tmp_path):
-    """A receipt, as an editor would save it, and the federator's key in each form there is."""
-    (tmp_path / "receipt.jws").write_text(sign_receipt(RECEIPT, KEY) + "\n")
+    """A receipt, as an editor or a mail may leave it, and the federator's key in each form there is."""
+    (tmp_path / "receipt.jws").write_text(f"\n  {SIGNED}\r\n\n")
     (tmp_path / "federator.pub").write_text(KEY_TEXT + "\n")
     for role in ("device", "operator", "federator"):
         write_credentials(tmp_path / f"{role}.json", role)
@@ -86,21 +86,11 @@ def test_a_receipt_is_read_from_standard_input(folder):
     assert RECEIPT.pseudonym.encode() in done.stdout
 
 
-def test_blanks_around_a_receipt_are_no_part_of_it(folder):
-    """An editor, or a mail, may have put them there."""
-    for text in (f"\n  {SIGNED}\r\n\n", SIGNED):
-        (folder / "receipt.jws").write_bytes(text.encode())
-        verify(folder, "receipt.jws", "--key", KEY_TEXT, code=0)
-
-
 def test_what_is_no_receipt_is_refused_with_the_reason(folder):
     """Exit code 1, one line on standard error, and the same for a program, with the key it was checked with."""
     for text, why in (
-        (SIGNED.replace(".", ".A", 1), "not this key's"),
         (sign_receipt(RECEIPT, SigningKey(bytes(32))), "not this key's"),
-        (signed(RECEIPT.model_dump(), '{"alg":"none","typ":"foltr-erasure+jws"}'), "only EdDSA is accepted"),
         (signed({"version": 2}), "upgrade foltr"),
-        ("", "receipt.jws is empty"),
         (" \n", "receipt.jws is empty"),
         ("\ufeff" + SIGNED, "begins with a byte order mark (BOM)"),
         (f"{SIGNED[:76]}\n{SIGNED[76:152]}\r\n {SIGNED[152:]}\n", "has line breaks, but a receipt is one line"),
@@ -108,9 +98,10 @@ def test_what_is_no_receipt_is_refused_with_the_reason(folder):
         (KEY_TEXT, "is not a receipt, which is one line of three texts with dots between"),
         (f"{SIGNED}\n{SIGNED}", "is not a receipt, which is one line of three texts"),
         ("é", "not the text of a receipt"),
+        (SIGNED.encode("utf-16"), "byte order mark"),  # as a shell of Windows writes it
         ("A" * 70_000, "more than 65536"),
     ):
-        (folder / "receipt.jws").write_bytes(text.encode())
+        (folder / "receipt.jws").write_bytes(text if isinstance(text, bytes) else text.encode())
         done = verify(folder, "receipt.jws", "--key", KEY_TEXT, "--json", code=1)
         assert done.stderr.startswith("error: receipt: "), text
         assert why in done.stderr, text
@@ -118,20 +109,6 @@ def test_what_is_no_receipt_is_refused_with_the_reason(folder):
         told = json.loads(done.stdout)
         assert done.stderr == f"error: {told.pop('reason')}\n", text
         assert told == {"verified": False, "federator_key": KEY_TEXT, "key_fingerprint": FINGERPRINT}, text
-
-
-def test_what_a_windows_shell_writes_is_told(folder):
-    """UTF-16 with a watermark at its beginning."""
-    (folder / "receipt.jws").write_bytes(SIGNED.encode("utf-16"))
-    done = verify(folder, "receipt.jws", "--key", KEY_TEXT)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "byte order mark" in done.stderr
-
-
-def test_a_file_without_end_is_not_read_to_it(folder):
-    """A device is no receipt; a settings' mistake, as with any file that cannot be read."""
-    done = verify(folder, "/dev/zero", "--key", KEY_TEXT, code=2)
-    assert "it is a device, not a file" in done.stderr
 
 
 def test_wrong_usage_is_told_from_a_wrong_receipt(folder):
@@ -143,10 +120,8 @@ def test_wrong_usage_is_told_from_a_wrong_receipt(folder):
     (folder / "open.json").chmod(0o644)
     for file, key, why in (
         ("nowhere.jws", KEY_TEXT, "receipt: nowhere.jws: No such file"),
-        (".", KEY_TEXT, "receipt: .: Is a directory"),
+        ("/dev/zero", KEY_TEXT, "it is a device, not a file"),
         ("receipt.jws", "nowhere.pub", "key: nowhere.pub: No such file"),
-        ("receipt.jws", "x" * 5_000, "File name too long"),
-        ("receipt.jws", KEY_TEXT[:-4], "No such file"),
         ("receipt.jws", "receipt.jws", "key: receipt.jws is a receipt, not base64 text of 32 bytes"),
         ("receipt.jws", "ca.pem", "key: ca.pem is a PEM file: a key or certificate of TLS"),
         ("receipt.jws", "id.pub", "key: id.pub is an SSH key"),
@@ -163,9 +138,5 @@ def test_wrong_usage_is_told_from_a_wrong_receipt(folder):
         told = json.loads(done.stdout)
         assert (told["verified"], told["reason"]) == (False, done.stderr.removeprefix("error: ").rstrip("\n")), file
         assert told["federator_key"] == (KEY_TEXT if key == KEY_TEXT else None), file
-
-
-def test_the_key_must_be_named(folder):
-    """A receipt cannot vouch for itself."""
-    done = verify(folder, "receipt.jws", code=2)
-    assert "--key" in done.stderr
+    # A receipt cannot vouch for itself.
+    assert "--key" in verify(folder, "receipt.jws", code=2).stderr

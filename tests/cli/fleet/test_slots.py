@@ -55,16 +55,12 @@ def test_a_forgotten_device_leaves_a_slot_that_nobody_takes(tmp_path):
 
 
 def test_a_slot_with_credentials_is_found_by_them(tmp_path):
-    """Whatever the operator has called the device."""
+    """Whatever the operator has called the device; a folder that cannot be written is a setting's mistake."""
     (tmp_path / "till-7").mkdir()
     assert take_enrolled_slot(tmp_path) is None
     (tmp_path / "till-7" / CREDENTIALS_NAME).write_text("{}")
     assert take_enrolled_slot(tmp_path).name == "till-7"
     assert take_enrolled_slot(tmp_path) is None
-
-
-def test_a_folder_that_cannot_be_written_is_said(tmp_path):
-    """With the setting's name."""
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match="slots"):
         take_new_slot(tmp_path / "file", "device")

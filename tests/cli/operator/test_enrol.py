@@ -21,7 +21,6 @@ from foltr.core.protocol.enrolment import read_enrolment, read_roster
 from foltr.core.protocol.policies import NEW_POLICY
 from foltr.core.protocol.signing import SigningKey, key_from_text, key_to_text
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.operations.operator_access import access_to
 
 
 def device(path):
@@ -91,11 +90,8 @@ def test_later_enrolments_know_the_federation_and_the_broker(tmp_path):
 def test_a_user_in_the_address_is_kept_out_of_it(tmp_path):
     """A broker with one password for all: it is in a field that no text form shows."""
     enrolled(tmp_path, "--broker", "mqtt://user:s3cret@broker.example:1884")
-    assert device(tmp_path / "device-7.json").broker == BrokerAccess(
-        broker_url="mqtt://broker.example:1884",
-        username="user",
-        password="s3cret",  # noqa: S106 (made up)
-    )
+    access = device(tmp_path / "device-7.json").broker
+    assert (access.broker_url, access.username, access.password) == ("mqtt://broker.example:1884", "user", "s3cret")
 
 
 def test_several_devices_at_once(tmp_path):
@@ -117,33 +113,27 @@ def test_the_file_can_be_named(tmp_path):
     """For one device; several need a folder."""
     enrolled(tmp_path, "--out", "here/credentials.json")
     assert device(tmp_path / "here" / "credentials.json").name == "device-7"
-    for arguments in (("a", "b"), ("a", "--count", "2"), ("a", "--out-dir", ".")):
-        done = foltr("device", "enrol", *arguments, "--out", "x.json", cwd=tmp_path, code=2)
-        assert "--out-dir" in done.stderr
-    assert not (tmp_path / "x.json").exists()
 
 
 def test_a_wrong_name_or_number_enrols_nobody(tmp_path):
     """Exit code 2, one line, and no file."""
+    out, key = ("--out", "x.json"), ("--public-key", "ab" * 32)
     for arguments, named in (
-        (("a/b",), "client"),
         (("../a",), "client"),
         (("a", "a"), "twice"),
         (("a", "b", "--count", "3"), "count"),
-        (("a", "--count", "0"), "count"),
+        (("a" * 62, "--count", "10"), "client"),
         (("a", "--federation", "x/y"), "federation"),
         (("a", "--broker", "http://x"), "mqtt://"),
-        (("a" * 62, "--count", "10"), "client"),
+        (("a", "b", *out), "--out-dir"),
+        (("a", "--count", "2", *out), "--out-dir"),
+        (("a", "--out-dir", ".", *out), "--out-dir"),
         (("device-7", "--public-key", "nonsense"), "public_key: 'nonsense' is not a key"),
-        (("device-7", "device-8", "--public-key", "ab" * 32), "public_key: it belongs to one device, but 2 are named"),
-        (
-            ("device", "--count", "3", "--public-key", "ab" * 32),
-            "public_key: it belongs to one device, but 3 are named",
-        ),
+        (("device-7", "device-8", *key), "public_key: it belongs to one device, but 2 are named"),
+        (("device", "--count", "3", *key), "public_key: it belongs to one device, but 3 are named"),
     ):
         done = foltr("device", "enrol", *arguments, cwd=tmp_path)
         assert (done.returncode, named in " ".join(done.stderr.split())) == (2, True), arguments
-        assert "Traceback" not in done.stderr
         assert not list(tmp_path.rglob("*.json"))
 
 
@@ -163,14 +153,12 @@ def test_no_command_shows_a_private_key(tmp_path):
 
 
 def test_a_device_that_keeps_its_key_is_enrolled_by_the_public_one(tmp_path):
-    """Its file holds no private key; with --replace another takes its place, and the old one is void."""
+    """As text or in a file; its credentials hold no private key."""
     own, newer = SigningKey.generate(), SigningKey.generate()
-    enrolled(tmp_path, "--public-key", own.public.hex())
-    first = json.loads((tmp_path / "device-7.json").read_text())
     (tmp_path / "newer.pub").write_text(key_to_text(newer.public))
-    foltr("device", "enrol", "device-7", "--public-key", "newer.pub", "--replace", cwd=tmp_path, code=0)
-    second = json.loads((tmp_path / "device-7.json").read_text())
-    for written, key, serial in ((first, own, 1), (second, newer, 2)):
+    for key, public, serial in ((own, own.public.hex(), 1), (newer, "newer.pub", 2)):
+        enrolled(tmp_path, "--public-key", public, "--replace")
+        written = json.loads((tmp_path / "device-7.json").read_text())
         assert written["signing_key"] is None
         enrolment_key = key_from_text("enrolment_key", written["enrolment_key"])
         enrolment = read_enrolment(base64.b64decode(written["enrolment"]), enrolment_key, "mail", "device-7")
@@ -199,21 +187,26 @@ def test_the_roster_shows_who_is_enrolled_and_who_is_void(tmp_path):
 def test_a_folder_that_is_no_operators_is_said(tmp_path):
     """Exit code 2 and the command that makes one; nothing is made."""
     for command in ("operator roster", "operator publish", "device revoke a", "rounds deadline 1 --max-time 9"):
-        done = foltr(*command.split(), cwd=tmp_path)
-        assert (done.returncode, "foltr device enrol" in done.stderr) == (2, True), command
+        assert "foltr device enrol" in foltr(*command.split(), cwd=tmp_path, code=2).stderr, command
         assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_revocation_is_published_for_those_who_come_later(mqtt_broker, tmp_path):
-    """The roster is retained at the broker, signed, with the version the register has."""
+    """The roster is retained at the broker, signed; what was recorded offline is published with --broker."""
     operator = enrolled(tmp_path, "--broker", mqtt_broker)
+    foltr("device", "enrol", "device-8", cwd=tmp_path, code=0)
     with answering(tmp_path / "foltr-operator").serve() as federator:
         await asyncio.to_thread(foltr, "device", "revoke", "device-7", cwd=tmp_path, code=0)
+    assert [(order.kind, order.client_id) for order in federator.orders.values()] == [("revoke_client", "device-7")]
+    foltr("device", "revoke", "device-8", "--offline", cwd=tmp_path, code=0)
+    for _ in range(2):
+        foltr(
+            "operator", "publish", "--broker", mqtt_broker, cwd=tmp_path, FOLTR_BROKER_URL="mqtt://127.0.0.1:1", code=0
+        )
     message = await heard(operator.broker, [Topics("mail").roster])
     assert message.retained
     roster = read_roster(message.payload, operator.enrolment_public_key, "mail")
-    assert [(revoked.client_id, revoked.void_below) for revoked in roster.revoked] == [("device-7", 2)]
-    assert [(order.kind, order.client_id) for order in federator.orders.values()] == [("revoke_client", "device-7")]
+    assert [(revoked.client_id, revoked.void_below) for revoked in roster.revoked] == [("device-7", 2), ("device-8", 3)]
 
 
 def test_a_revocation_without_a_broker_is_recorded(tmp_path):
@@ -223,20 +216,8 @@ def test_a_revocation_without_a_broker_is_recorded(tmp_path):
         done = foltr("device", "revoke", "device-7", cwd=tmp_path, code=3)
         assert "device-7 is revoked" in done.stderr
         assert "foltr operator send" in done.stderr
-        assert "Traceback" not in done.stderr
     rows = json.loads(foltr("operator", "roster", "--json", cwd=tmp_path).stdout)["clients"]
     assert [row["state"] for row in rows] == ["revoked"]
-
-
-async def test_what_was_recorded_offline_is_published_later(mqtt_broker, tmp_path):
-    """With --broker in place of the address that was wrong; publishing twice is the same as once."""
-    operator = enrolled(tmp_path, "--broker", f"mqtt://127.0.0.1:{free_port()}")
-    foltr("device", "revoke", "device-7", "--offline", cwd=tmp_path, code=0)
-    for _ in range(2):
-        done = foltr("operator", "publish", "--broker", mqtt_broker, cwd=tmp_path, code=0)
-        assert "0 enrolled" in done.stdout
-    message = await heard(access_to(mqtt_broker), [Topics("mail").roster])
-    assert len(read_roster(message.payload, operator.enrolment_public_key, "mail").revoked) == 1
 
 
 # --- a broker that lets in only who was enrolled --------------------------------------------------------------
@@ -245,8 +226,7 @@ async def test_what_was_recorded_offline_is_published_later(mqtt_broker, tmp_pat
 async def test_an_enrolled_device_gets_in_and_a_revoked_one_is_void(guarded_broker, tmp_path):
     """Enrolled at the running broker, the device reads its inbox; revoked, its password is worthless."""
     operator = ("--operator", str(guarded_broker.operator_dir))
-    done = foltr("device", "enrol", "device-7", "device-8", *operator, cwd=tmp_path, code=0)
-    assert "SIGHUP" not in done.stdout
+    assert "SIGHUP" not in foltr("device", "enrol", "device-7", "device-8", *operator, cwd=tmp_path, code=0).stdout
     one, other = device(tmp_path / "device-7.json"), device(tmp_path / "device-8.json")
     assert one.federation == "mail"
     assert one.broker.broker_url.startswith("mqtts://")
@@ -271,49 +251,32 @@ def test_a_device_may_reach_the_broker_at_another_address(guarded_broker, tmp_pa
     address = f"mqtts://127.0.0.1:{guarded_broker.port}"
     foltr("device", "enrol", "device-7", "--broker", address, *operator, cwd=tmp_path, code=0)
     broker = device(tmp_path / "device-7.json").broker
-    assert broker.broker_url == address
-    assert broker.username == "device-7"
+    assert (broker.broker_url, broker.username) == (address, "device-7")
     done = foltr("device", "enrol", "device-8", "--broker", "mqtt://127.0.0.1:1883", *operator, cwd=tmp_path, code=2)
     assert "mqtts://" in done.stderr
     assert not (tmp_path / "device-8.json").exists()
     if broker.password is not None:
         assert "device-8" not in (guarded_broker.broker_dir / "passwords").read_text()
-
-
-def test_a_broker_that_is_not_told_is_said(guarded_broker, tmp_path):
-    """A stopped broker reads its users when it starts; one elsewhere must be told by somebody."""
+    # A broker acknowledges what its list forbids; that it does not come back is what gives it away.
+    for topic in (Topics("mail").roster, Topics("mail").federator_key):
+        assert not publish_once(broker, "device-7", topic, b"forged", retain=True)
+    # A stopped broker reads its users when it starts, and one elsewhere must be told; certificates are no such list.
     guarded_broker.stop()
-    done = foltr("device", "enrol", "device-7", "--operator", str(guarded_broker.operator_dir), cwd=tmp_path, code=0)
-    # Certificates are no list that the broker reads.
+    done = foltr("device", "enrol", "device-9", *operator, cwd=tmp_path, code=0)
     assert ("SIGHUP" in done.stdout) == (guarded_broker.service("operator").password is not None)
 
 
-def test_a_message_the_access_list_forbids_is_no_success(guarded_broker, tmp_path):
-    """A broker acknowledges it all the same; that it does not come back is what gives it away."""
-    operator = ("--operator", str(guarded_broker.operator_dir))
-    foltr("device", "enrol", "device-7", *operator, cwd=tmp_path, code=0)
-    broker = device(tmp_path / "device-7.json").broker
-    for topic in (Topics("mail").roster, Topics("mail").federator_key):
-        assert not publish_once(broker, "device-7", topic, b"forged", retain=True)
-
-
 def test_a_broker_configured_later_is_made_known_to_the_services(tmp_path):
-    """The federator's and the operator's files learn of it at the next enrolment, with the keys they had."""
+    """By the next enrolment; without its record nobody is enrolled."""
     enrolled(tmp_path)
     folder = tmp_path / "foltr-operator"
-    before = read_credentials(folder / "federator.json", "federator")
     config = ("broker", "config", "--tls", "--out", "broker", "--federation", "mail", "--user", ME)
-    done = foltr(*config, cwd=tmp_path, code=0)
+    foltr(*config, cwd=tmp_path, code=0)
     foltr("device", "enrol", "device-8", cwd=tmp_path, code=0)
-    after = read_credentials(folder / "federator.json", "federator")
-    assert after.broker.username == "@federator"
-    assert after.broker.ca is not None
-    assert after == before.model_copy(update={"broker": after.broker})
-    assert read_credentials(folder / "operator.json", "operator").broker.username == "@operator"
-    done = foltr("device", "enrol", "device-9", "--federation", "post", cwd=tmp_path, code=2)
+    for role in ("federator", "operator"):
+        assert read_credentials(folder / f"{role}.json", role).broker.username == f"@{role}"
     (folder / "broker.json").unlink()
-    done = foltr("device", "enrol", "device-9", cwd=tmp_path, code=2)
-    assert "foltr broker config" in done.stderr
+    assert "foltr broker config" in foltr("device", "enrol", "device-9", cwd=tmp_path, code=2).stderr
 
 
 def test_the_command_that_is_named_next_is_about_the_same_folder(tmp_path):

@@ -27,6 +27,12 @@ def test_devices_of_a_secure_folder_are_pinned(tmp_path):
         read_credentials(tmp_path / "foltr-operator" / f"{role}.json", role) for role in ("operator", "federator")
     )
     assert operator.privacy is federator.privacy is Privacy.SECURE
+    # Who enrols helpers first, in either order of the documented commands, makes no trusted federation by it.
+    another = tmp_path / "another"
+    another.mkdir()
+    assert enrol(another, "north", whom="helper").returncode == 0
+    assert enrol(another, "device-1").returncode == 0
+    assert read_credentials(another / "device-1.json", "device").is_pinned
 
 
 def test_devices_of_a_trusted_folder_are_not(tmp_path):
@@ -41,27 +47,13 @@ def test_devices_of_a_trusted_folder_are_not(tmp_path):
     assert not (tmp_path / "x.json").exists()
 
 
-def test_a_folder_that_begins_with_a_helper_is_secure(tmp_path):
-    """Who enrols helpers first, in either order of the documented commands, makes no trusted federation by it."""
-    assert enrol(tmp_path, "north", whom="helper").returncode == 0
-    assert enrol(tmp_path, "device-1").returncode == 0
-    assert read_credentials(tmp_path / "device-1.json", "device").is_pinned
-
-
-@pytest.mark.parametrize(("made", "asked"), [("secure", "trusted"), ("trusted", "secure")])
+@pytest.mark.parametrize(("made", "asked"), [("secure", "trusted"), ("trusted", "secure"), ("secure", None)])
 def test_a_federator_of_the_other_kind_is_refused_at_start(tmp_path, made, asked):
-    """Before it reaches a broker or a database; the operator's choice is in its credentials."""
+    """Before it reaches a broker or a database; of a secure federation it asks for the policy if told nothing."""
     assert enrol(tmp_path, "device-1", "--privacy", made).returncode == 0
-    credentials = ("--credentials", "foltr-operator/federator.json", "--db", "sqlite:///mail.sqlite")
-    done = foltr("federator", "run", *credentials, "--privacy", asked, cwd=tmp_path, code=2)
-    assert f"{asked} was given" in done.stderr
-    assert f"made {made}" in done.stderr
+    options = ["--credentials", "foltr-operator/federator.json", "--db", "sqlite:///mail.sqlite"]
+    options += [] if asked is None else ["--privacy", asked]
+    said = " ".join(foltr("federator", "run", *options, cwd=tmp_path, code=2).stderr.split())
+    for words in (f"`{NEW_POLICY}`",) if asked is None else (f"{asked} was given", f"made {made}"):
+        assert words in said
     assert not (tmp_path / "mail.sqlite").exists()
-
-
-def test_a_federator_follows_its_credentials_where_it_is_told_nothing(tmp_path):
-    """Of a secure federation it asks for the policy, and does not start as a trusted one."""
-    assert enrol(tmp_path, "device-1", "--privacy", "secure").returncode == 0
-    credentials = ("--credentials", "foltr-operator/federator.json", "--db", "sqlite:///mail.sqlite")
-    done = foltr("federator", "run", *credentials, cwd=tmp_path, code=2)
-    assert f"`{NEW_POLICY}`" in " ".join(done.stderr.split())

@@ -39,10 +39,8 @@ def mosquitto(folder, port):
 
 
 def test_the_federation_of_the_document_sees_sums_only(tmp_path):
-    """All rounds make models that follow from what is stored, which is no update; devices have paid for it.
-
-    The only changes: a free port, a user who may read the test's folder, and a data set that needs no network.
-    """
+    """All rounds make models that follow from what is stored, which is no update; devices have paid for it."""
+    # Changed are the port, the user, who may read the test's folder, and the data set, which needs no network.
     (_, *configure), (program, *_), *rest = commands()
     port = free_port()
     foltr_process(*configure, "--port", str(port), "--user", getpass.getuser(), cwd=tmp_path, code=0)

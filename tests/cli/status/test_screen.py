@@ -68,6 +68,9 @@ def test_it_fits_the_screen():
         assert len(lines) <= height
         assert max(map(len, lines)) <= width
         assert "…" not in "\n".join(lines)
+    # What the round waits for is cut first; the rest has its lines.
+    assert any(line.endswith("... all of it: foltr rounds why") for line in screen_lines(everything(), 80, 24))
+    assert any(line.startswith("Suspects") for line in screen_lines(everything(), 80, 60))
 
 
 def test_a_calm_federation_is_told_whole():
@@ -80,13 +83,6 @@ def test_a_calm_federation_is_told_whole():
     assert "Refused    nothing in the last hour" in told
     assert "Model      7, of round 11, 40 s old" in told
     assert "all of it" not in told
-
-
-def test_what_does_not_fit_names_the_command_that_tells_it():
-    """What the round waits for is cut first; the rest has its lines."""
-    told = screen_lines(everything(), 80, 24)
-    assert any(line.endswith("... all of it: foltr rounds why") for line in told)
-    assert any(line.startswith("Suspects") for line in screen_lines(everything(), 80, 60))
 
 
 def heard(seconds_ago: float, *, online: bool = True) -> ReceivedStatus:

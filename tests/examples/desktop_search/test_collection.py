@@ -30,19 +30,12 @@ def test_a_query_has_its_candidates_in_the_order_of_bm25_and_the_one_that_is_mea
     assert set(asked.devices.tolist()) <= set(range(N_DEVICES))
 
 
-def test_the_seed_decides(collection):
-    """To the last bit."""
-    again = make_collection(standard_library() / "email", seed=2)
-    assert again.n_documents == collection.n_documents
+def test_the_seed_decides_and_of_a_share_the_rest_is_not_asked(collection):
+    """To the last bit; the share is of all three parts."""
+    again, few = (make_collection(standard_library() / "email", seed=2, share=share) for share in (1.0, 0.5))
     for part in ("train", "validation", "test"):
         one, other = getattr(collection, part), getattr(again, part)
         assert (one.dataset.features == other.dataset.features).all()
         assert (one.dataset.relevance == other.dataset.relevance).all()
         assert (one.devices == other.devices).all()
-
-
-def test_of_a_share_of_the_queries_the_rest_is_not_asked(collection):
-    """The share is of all three parts."""
-    few = make_collection(standard_library() / "email", seed=2, share=0.5)
-    assert few.train.n_asked == pytest.approx(collection.train.n_asked / 2, abs=1)
-    assert few.test.n_asked == pytest.approx(collection.test.n_asked / 2, abs=1)
+        assert getattr(few, part).n_asked == pytest.approx(one.n_asked / 2, abs=1)

@@ -15,23 +15,17 @@ def results(clicks: str, seed: int) -> dict[str, object]:
     }
 
 
-def test_means_over_seeds_are_drawn():
-    """Of the model's advantage over BM25, and of what people saw."""
+def test_means_over_seeds_are_drawn(tmp_path):
+    """Of the model's advantage over BM25, and of what people saw; files of other seeds are one panel."""
     figure = draw({"clean": [results("clean", 1), results("clean", 3)], "noisy": [results("noisy", 1)]})
     clean, noisy = figure.axes
-    assert clean.get_title() == "clean (seeds: 2)"
+    assert [axes.get_title() for axes in (clean, noisy)] == ["clean (seeds: 2)", "noisy (seeds: 1)"]
     lines = {line.get_label(): line.get_ydata() for line in clean.get_lines()}
     assert list(lines) == ["BM25", "full information", "what the model can", "what people saw"]
     assert [round(float(y), 6) for y in lines["what the model can"]] == [0.0, 0.02, 0.06]
     assert [round(float(y), 6) for y in lines["what people saw"]] == [0.02]
-    assert noisy.get_title() == "noisy (seeds: 1)"
-
-
-def test_files_of_other_seeds_are_one_panel(tmp_path):
-    """And the figure is written where it was asked for."""
-    files = []
-    for seed in (1, 2):
-        files.append(tmp_path / f"{seed}.json")
-        files[-1].write_text(json.dumps(results("clean", seed)))
+    files = [tmp_path / f"{seed}.json" for seed in (1, 2)]
+    for seed, file in enumerate(files):
+        file.write_text(json.dumps(results("clean", seed)))
     main([*map(str, files), "--out", str(tmp_path / "curves.png")])
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

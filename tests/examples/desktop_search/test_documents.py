@@ -54,13 +54,9 @@ def test_a_text_is_one_document_and_what_cannot_be_read_is_none(tmp_path):
     (tmp_path / "d.rst").write_text(" \n")
     (tmp_path / "e.png").write_bytes(b"\x89PNG")
     assert read_documents(tmp_path) == [Document("b.md", "text", "b.md:1", "Übersicht", "Alles Weitere.")]
-
-
-def test_words_are_those_a_person_would_type():
-    """Names come apart where a capital letter, an underscore or a digit begins."""
+    # Names come apart where a capital letter, an underscore or a digit begins.
     assert words_of("os.path.readLine_2 HTTPServer") == ["os", "path", "read", "line", "2", "http", "server"]
-    assert words_of("Größe?") == ["grösse"]
-    assert words_of(" -- ") == []
+    assert (words_of("Größe?"), words_of(" -- ")) == (["grösse"], [])
 
 
 @pytest.mark.nightly

@@ -26,55 +26,50 @@ def told():
     return tell
 
 
-def test_fit_of_the_name(told):
-    """Its last part counts apart from the rest."""
-    module, tree, shelf = told("copy tree books")
-    assert tree["query in the last part of the name"] == pytest.approx(2 / 3)
-    assert tree["query in the name"] == 1.0
-    assert tree["last part of the name in the query"] == 1.0
-    assert tree["query is the name"] == 0.0
-    assert tree["query begins like the name"] == 1.0
-    assert module["query in the last part of the name"] == pytest.approx(1 / 3)
-    assert shelf["query in the name"] == pytest.approx(1 / 3)
-    assert told("Copy trees")[1]["query is the name"] == 1.0
-    assert told("copying")[1]["query begins like the name"] == 1.0
+@pytest.mark.parametrize(
+    ("query", "document", "feature", "value"),
+    [
+        # Of a name its last part counts apart from the rest.
+        ("copy tree books", 1, "query in the last part of the name", 2 / 3),
+        ("copy tree books", 0, "query in the last part of the name", 1 / 3),
+        ("copy tree books", 1, "query in the name", 1.0),
+        ("copy tree books", 2, "query in the name", 1 / 3),
+        ("copy tree books", 1, "last part of the name in the query", 1.0),
+        ("copy tree books", 1, "query is the name", 0.0),
+        ("Copy trees", 1, "query is the name", 1.0),
+        ("copying", 1, "query begins like the name", 1.0),
+        ("copytre", 1, "query in the name", 0.0),
+        # Where the words come first in the text, and whether side by side; first lines are left out.
+        ("whole tree", 1, "position of the first match", 3.0),
+        ("whole tree", 2, "position of the first match", 4.0),
+        ("whole tree", 1, "query's words side by side in the text", 1.0),
+        ("whole tree", 2, "query's words side by side in the text", 0.0),
+        ("whole tree", 1, "rare words of the query in the text", 1.0),
+        ("books", 0, "rare words of the query in the text", 0.0),
+        ("wholesale", 1, "text has words that begin like the query's", 1.0),
+        # The text of what it is part of, and the whole file.
+        ("shelves wood", 1, "query in the text of what it is part of", 0.5),
+        ("shelves wood", 1, "rare words of the query in the file", 1.0),
+        # What no query changes.
+        *(("anything", number, "is a module", is_module) for number, is_module in enumerate((1.0, 0.0, 0.0))),
+        *(("anything", number, "is a class", is_class) for number, is_class in enumerate((0.0, 0.0, 1.0))),
+        *(("anything", number, "is private", is_private) for number, is_private in enumerate((0.0, 0.0, 1.0))),
+        *(("anything", number, "depth", depth) for number, depth in enumerate((0.0, 1.0, 1.0))),
+        ("anything", 1, "words in the name", 2.0),
+        ("anything", 1, "length of the text", 10.0),
+    ],
+)
+def test_a_feature_says_what_its_name_says(told, query, document, feature, value):
+    """Of the name, of the text, of what is around it, and of what no query changes."""
+    assert told(query)[document][feature] == pytest.approx(value)
 
 
 def test_a_letter_too_few_still_looks_like_the_name(told):
-    """Where no word is the same."""
+    """Where no word is the same; and a word that is rarer counts for more."""
     _, tree, shelf = told("copytre")
-    assert tree["query in the name"] == 0.0
     assert tree["spelled like the name"] > 0.6 > shelf["spelled like the name"]
-
-
-def test_fit_of_the_text(told):
-    """Where the words come first, and whether side by side; first lines are left out."""
     _, tree, shelf = told("whole tree")
-    assert tree["position of the first match"] == 3.0
-    assert tree["query's words side by side in the text"] == 1.0
-    assert shelf["position of the first match"] == 4.0
-    assert shelf["query's words side by side in the text"] == 0.0
-    assert 0.0 < shelf["rare words of the query in the text"] < tree["rare words of the query in the text"] == 1.0
-    assert told("books")[0]["rare words of the query in the text"] == 0.0
-    assert told("wholesale")[1]["text has words that begin like the query's"] == 1.0
-
-
-def test_what_is_around_it_counts_too(told):
-    """The text of what it is part of, and the whole file."""
-    _, tree, _ = told("shelves wood")
-    assert tree["query in the text of what it is part of"] == 0.5
-    assert tree["rare words of the query in the file"] == 1.0
-
-
-def test_what_no_query_changes(told):
-    """Kind, length, depth."""
-    module, tree, shelf = told("anything")
-    assert [each["is a module"] for each in (module, tree, shelf)] == [1.0, 0.0, 0.0]
-    assert [each["is a class"] for each in (module, tree, shelf)] == [0.0, 0.0, 1.0]
-    assert [each["is private"] for each in (module, tree, shelf)] == [0.0, 0.0, 1.0]
-    assert [each["depth"] for each in (module, tree, shelf)] == [0.0, 1.0, 1.0]
-    assert tree["words in the name"] == 2.0
-    assert tree["length of the text"] == 10.0
+    assert 0.0 < shelf["rare words of the query in the text"] < tree["rare words of the query in the text"]
 
 
 def test_the_schema_takes_whatever_is_found():

@@ -20,24 +20,14 @@ def folder(tmp_path):
 
 
 def test_what_is_called_like_the_query_is_there_although_the_index_has_enough_without_it(folder):
-    """And is no candidate besides."""
+    """And is no candidate besides; the last part of the name is enough if few have it, however it is written."""
     found = folder.find("copy")
     assert [document.name for document in found.exact] == ["copy"]
     assert len(found.candidates) >= N_CANDIDATES - 1
     assert found.exact[0] not in found.candidates
     assert found.features.shape[0] == len(found.bm25) == len(found.candidates)
-
-
-def test_the_last_part_of_the_name_is_enough_where_few_have_it(folder):
-    """However it is written."""
     for query in ("copy_tree", "copy tree", "copyTree"):
         assert {document.name for document in folder.find(query).exact} == {"one.copyTree", "two.copyTree"}
     assert [document.name for document in folder.find("two.copyTree").exact] == ["two.copyTree"]
-    assert folder.find("c3 copy").exact == []
-
-
-def test_nothing_found_is_an_empty_answer(folder):
-    """With nothing to rank."""
-    found = folder.find("qwertz")
-    assert (found.exact, found.candidates, len(found.features), len(found.bm25)) == ([], [], 0, 0)
-    assert folder.find("").candidates == []
+    nothing = folder.find("qwertz")
+    assert (nothing.exact, nothing.candidates, len(nothing.features), len(nothing.bm25)) == ([], [], 0, 0)

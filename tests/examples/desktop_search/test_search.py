@@ -1,20 +1,16 @@
 """A search keeps its promises to the user: exact titles first, off is off, a reset forgets."""
 
-import asyncio
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 from support.completed_process import completed
-from support.waiting import wait_until
 
 from features import SCHEMA
-from federation import running_federation
 from folder import Folder
 from foltr import Experiment, Ranking, SearchRanker
 from foltr.core.operator.credentials import write_credentials
-from foltr.core.protocol.trainings import PdgdTraining
 from foltr.testing import FakeFederation
 from search import N_SHOWN, Search
 
@@ -61,17 +57,6 @@ def test_an_exact_title_is_first_and_nothing_is_learned_from_it(search):
     assert recorded == [(list(range(N_SHOWN)), [1])]
 
 
-def test_a_list_is_learned_from_once_also_where_nothing_was_opened(search):
-    """When the next one is asked for, or at the end."""
-    search.find("word")
-    assert search.ranker.n_waiting == 0
-    search.find("page")
-    assert search.ranker.n_waiting == 1
-    search.finish()
-    search.finish()
-    assert search.ranker.n_waiting == 2
-
-
 def test_off_shows_the_index_and_records_nothing(search):
     """Also of the list that stands there while it is switched off."""
     before = search.find("page")
@@ -102,19 +87,19 @@ def test_a_reset_forgets_what_was_recorded_and_nothing_else(search, tmp_path):
 
 
 def test_what_was_recorded_is_there_at_the_next_start(books, tmp_path):
-    """Closing learns from the last list, too."""
+    """Each list is learned from once, when the next is asked for or at the end, also if nothing was opened."""
     search = Search(books, tmp_path / "home")
+    assert search.find("qwertz") == search.find("") == []
+    search.find("word")
+    assert search.ranker.n_waiting == 0
     search.find("page")
-    search.close()
-    search = Search(books, tmp_path / "home")
     assert search.ranker.n_waiting == 1
     search.close()
-
-
-def test_nothing_found_is_no_error(search):
-    """And a position of another list is nobody's click."""
-    assert search.find("qwertz") == []
-    assert search.find("") == []
+    search = Search(books, tmp_path / "home")
+    assert search.ranker.n_waiting == 2
+    search.finish()
+    assert search.ranker.n_waiting == 2
+    search.close()
 
 
 def test_the_terminal_finds_opens_and_resets(tmp_path):
@@ -154,38 +139,3 @@ def test_it_learns_the_order_of_the_index_and_then_from_what_was_opened(books, t
         assert leads[1] < leads[0]
         assert search.ranker.report().n_clicked == 10
         search.close()
-
-
-async def test_with_credentials_two_devices_learn_from_each_other(books, tmp_path, monkeypatch):
-    """Clicks from before the enrolment count too; both end with the same model, and go on searching."""
-    monkeypatch.setattr("federation._LONGEST_ROUND_S", 3600.0)  # no round ends because the machine is busy
-    names = ["device-1", "device-2"]
-    waited = Search(books, tmp_path / names[0])
-    for _ in range(3):
-        search_and_open(waited)
-    waited.close()
-    training = PdgdTraining(min_interactions=4, max_interactions=4)
-    async with running_federation(names, SCHEMA, training, 2, tmp_path) as federation:
-        searches = []
-        for name in names:
-            write_credentials(tmp_path / f"{name}.json", federation.credentials[name])
-            searches.append(Search(books, tmp_path / name, tmp_path / f"{name}.json"))
-        while not federation.federating.done():
-            for search in searches:
-                await asyncio.to_thread(search_and_open, search)
-            await asyncio.sleep(0.05)
-        for search in searches:
-            await asyncio.to_thread(wait_for_model, search, 2)
-            await asyncio.to_thread(search.close)
-        assert len(await federation.models()) == 3
-
-
-def search_and_open(search: Search) -> None:
-    """Open the last document that is shown."""
-    found = search.find("word")
-    search.open(len(found) - 1)
-    search.finish()
-
-
-def wait_for_model(search: Search, version: int) -> None:
-    wait_until(lambda: search.ranker.model_version == version)

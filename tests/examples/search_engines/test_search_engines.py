@@ -150,8 +150,7 @@ def test_langchain(ranker):
     documents_of = library("langchain_core.documents")
     found = [documents_of.Document(page_content=body, metadata={"title": title}) for title, body in PAGES]
     reranker = recipe("with_langchain").LearnedReranker(
-        ranker=ranker,
-        features=lambda query, document: {"title": query in document.metadata["title"], "body": 2.0},
+        ranker=ranker, features=lambda query, document: {"title": query in document.metadata["title"], "body": 2.0}
     )
     shown = reranker.compress_documents(found, "tea")
     assert [document.metadata["title"] for document in shown] == ["tea", "teapot", "coffee"]
