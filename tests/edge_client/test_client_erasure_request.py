@@ -4,13 +4,11 @@ import asyncio
 
 import pytest
 from structlog.testing import capture_logs
-from support.federator_by_hand import QUIET_S, TOPICS, Federator, content, device, in_round, retained, see, taken_in
+from support.federator_by_hand import QUIET_S, TOPICS, Federator, content, device, in_round, see, taken_in
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import DataError, FoltrError
 from foltr.core.operator.credentials import BrokerAccess, device_identity
-from foltr.core.protocol.codec import decode
-from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.signing import SigningKey, sequence_of
 from foltr.core.protocol.topics import ClientTopic
@@ -45,34 +43,6 @@ async def asked_in_an_earlier_life(url, path):
         await federator.update()
         see(client, 3)
         assert (await client.forget_me(timeout_s=0.05)).state == "sent"  # clock: runs out
-
-
-async def test_a_wish_outlives_the_process_and_the_broker(mosquitto_server, path):
-    """The federator was away, the device ended, the broker lost all: the next start asks, and says nothing else."""
-    await asked_in_an_earlier_life(mosquitto_server.url, path)
-    mosquitto_server.kill()  # before it has saved anything
-    mosquitto_server.start()
-    assert await retained(mosquitto_server.url, FORGET, STATUS) == {}
-    async with Federator(mosquitto_server.url) as federator:
-        await federator.announce(2)
-        async with device(mosquitto_server.url, path) as client:
-            assert client.forget_state == "asked"
-            assert decode(await federator.next("forget"), Forget).client_id == "device-7"
-            await until(lambda: client.forget_state == "sent")
-            assert FORGET in await retained(mosquitto_server.url, FORGET)
-            see(client, 4, 5)
-            await federator.nothing_on("join")
-            await federator.nothing_on("updates")
-            await tell(federator, ReceiptCode.FORGETTING)
-            await until(lambda: client.forgotten)
-        while await federator.next("forget"):
-            pass  # until it is cleared, which is the last that this life says
-        async with device(mosquitto_server.url, path) as client:
-            assert client.forget_state == "forgetting"
-            while not await federator.next("forget"):
-                pass  # cleared
-            await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT)
-            await until(lambda: client.forget_state == "forgotten")
 
 
 async def test_asking_without_a_broker_keeps_the_wish(mosquitto_server, path):

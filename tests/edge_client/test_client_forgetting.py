@@ -3,9 +3,6 @@
 import asyncio
 import contextlib
 import sqlite3
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from support.device_stores import stored
 from support.device_under_policy import FEDERATOR, identity
 from support.federator_by_hand import (
     N_FEATURES,
-    QUIET_S,
     TOPICS,
     Federator,
     content,
@@ -25,7 +21,6 @@ from support.federator_by_hand import (
     retained,
     see,
     taken_in,
-    until_disconnected,
 )
 from support.waiting import PATIENCE_S, until
 
@@ -37,14 +32,12 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.edge_client.client import ForgetResult
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.store.store_file import MetaKey
 
 STRANGER = SigningKey.generate()
 INBOX, FORGET, STATUS = (
     TOPICS.client("device-7", topic) for topic in (ClientTopic.INBOX, ClientTopic.FORGET, ClientTopic.STATUS)
 )
 RECEIPT = b"a signed receipt"
-REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -126,37 +119,9 @@ async def test_a_request_is_repeated_until_it_is_answered(mqtt_broker):
         while not await federator.next("forget"):
             pass  # until it is repeated
         assert FORGET not in await retained(mqtt_broker, FORGET, STATUS)
-        await forgotten(federator)
-        assert (await asking).receipt == "a signed receipt"
-
-
-async def test_what_is_known_is_returned_in_time(mqtt_broker):
-    """Unlearning may take longer than somebody waits; they may ask again, and again for the receipt."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.next("join")
-        await tell(federator, ReceiptCode.FORGETTING)
-        await until(lambda: client.forgotten)
         assert await client.forget_me(timeout_s=0.1) == ForgetResult("forgetting")  # clock: runs out
-        asking = asyncio.create_task(client.forget_me())
-        await federator.next("forget")
         await forgotten(federator)
         assert await asking == await client.forget_me() == ForgetResult("forgotten", "a signed receipt")
-
-
-async def test_a_broker_that_goes_while_the_device_waits(mosquitto_server):
-    """The request is sent again once it is back."""
-    async with device(mosquitto_server.url) as client:
-        async with Federator(mosquitto_server.url) as federator:
-            await federator.next("join")
-            asking = asyncio.create_task(client.forget_me())
-            await federator.next("forget")
-        mosquitto_server.kill()
-        await until_disconnected(client)
-        mosquitto_server.start()
-        async with Federator(mosquitto_server.url) as federator:
-            await federator.next("forget")
-            await forgotten(federator)
-            assert (await asking).state == "forgotten"
 
 
 # --- refusals -------------------------------------------------------------------------------------------------
@@ -179,20 +144,6 @@ async def test_a_refusal_says_what_to_do(mqtt_broker):
                 await asking
             assert FORGET not in await retained(mqtt_broker, FORGET, STATUS)
             assert not client.forgotten
-        see(client, 1, 2)
-        assert content(await federator.update()) == [1, 2]
-
-
-async def test_a_refusal_of_a_later_request_lets_the_device_go_on(mqtt_broker):
-    """The first was not answered in time, and kept it silent until then."""
-    async with in_round(mqtt_broker) as (federator, client):
-        assert (await client.forget_me(timeout_s=0.01)).state == "sent"  # clock: runs out
-        asking = asyncio.create_task(client.forget_me())
-        for _ in range(2):
-            await federator.next("forget")
-        await tell(federator, ReceiptCode.BAD_SIGNATURE)
-        with pytest.raises(FoltrError, match="bad_signature"):
-            await asking
         see(client, 1, 2)
         assert content(await federator.update()) == [1, 2]
 
@@ -276,27 +227,6 @@ async def test_the_device_deletes_what_it_kept(mqtt_broker, path, hears):
     assert await retained(mqtt_broker, FORGET, STATUS) == {}
 
 
-async def test_ranking_and_recording_go_on_and_leave_nothing(mqtt_broker, path):
-    """The application need not know: documents come in the order they were given, and no click is stored."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
-        await contributed(federator, client)
-        before = client.rank(np.eye(5, N_FEATURES))
-        await forgotten(federator)
-        await until(lambda: client.forgotten)
-        serp = client.rank(np.eye(5, N_FEATURES), k=3)
-        assert serp.ranking.tolist() == [0, 1, 2]
-        assert serp.model_version is None
-        for shown in (serp, before):
-            client.record_clicks(shown, [1])
-        with pytest.raises(DataError, match="position 3"):
-            client.record_clicks(serp, [3])
-        await federator.announce(3, base=2)
-        await federator.nothing_on("updates")
-        assert (client.n_waiting, client.model_version) == (0, None)
-    with stored(path) as store:
-        assert store.meta(MetaKey.MODEL) is None
-
-
 async def test_a_client_constructed_later_knows_it(mqtt_broker, path):
     """It says so once, contributes and joins no more, keeps nothing, and may ask for its receipt again."""
     async with Federator(mqtt_broker) as federator:
@@ -323,44 +253,6 @@ async def test_a_client_constructed_later_knows_it(mqtt_broker, path):
         with stored(path) as store:
             assert store.newest_session() == 0
         assert await retained(mqtt_broker, FORGET, STATUS) == {}
-
-
-WAITING = """
-import asyncio, sys
-from foltr import Connection, EdgeClient
-
-async def main():
-    connection = Connection(sys.argv[1], "mail", "device-7")
-    async with EdgeClient(store=sys.argv[2], connection=connection) as client:
-        await client.wait_connected(240.0)
-        print("connected", flush=True)
-        await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
-async def test_a_forgotten_device_that_is_killed_leaves_no_status(mqtt_broker, path):
-    """The last will of its later connections clears the status instead of setting one."""
-    async with Federator(mqtt_broker) as federator:
-        async with device(mqtt_broker, path) as client:
-            await federator.next("join")
-            await forgotten(federator)
-            await until(lambda: client.forgotten)
-        while await federator.next("status"):
-            pass  # the device has said hello, and then cleared it
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", WAITING, mqtt_broker, str(path), cwd=REPOSITORY, stdout=subprocess.PIPE
-        )
-        assert await process.stdout.readline() == b"connected\n"
-        assert await federator.next("status") == b""  # whatever the run before may have left
-        with contextlib.suppress(TimeoutError):  # that run may have said so itself
-            async with asyncio.timeout(QUIET_S):
-                await federator.next("status")
-        process.kill()
-        await process.wait()
-        assert await federator.next("status") == b""  # the last will
-    assert await retained(mqtt_broker, FORGET, STATUS) == {}
 
 
 async def test_a_full_disk_is_no_reason_to_remember(mqtt_broker, path, monkeypatch):

@@ -4,12 +4,10 @@ import contextlib
 
 import numpy as np
 import pytest
-from support.federator_by_hand import N_FEATURES, Federator, adding_learner, content, device, in_round, model, see
-from support.waiting import PATIENCE_S
+from support.federator_by_hand import N_FEATURES, content, device, in_round, model, see
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.codec import encode
-from foltr.core.protocol.fields import unpack_vector
 from foltr.edge_client.store.store import DeviceStore
 
 NAN, INF = float("nan"), float("inf")
@@ -70,51 +68,6 @@ async def test_ranking_needs_no_network(nowhere):
         assert len(set(serp.ranking.tolist())) == 10
         assert len(client.rank(np.eye(30, N_FEATURES), k=25).ranking) == 25
         assert len(client.rank(np.eye(4, N_FEATURES)).ranking) == 4
-
-
-async def test_the_best_come_first_without_exploration(mqtt_broker):
-    """What was learned on the device shows in its own rankings at once."""
-    options = {"exploration": "none", "gate": False, "announces": {"min_interactions": 5}}
-    async with in_round(mqtt_broker, **options) as (_, client):
-        see(client, 2, 2, 3)
-        assert client.rank(np.eye(5, N_FEATURES)).ranking.tolist() == [2, 3, 0, 1, 4]
-
-
-async def test_interactions_of_another_ranker_are_set_aside(mqtt_broker, nowhere, path):
-    """Recorded before the number of features was known and found wrong, they do not block those that fit."""
-    async with device(nowhere, path) as client:
-        for _ in range(3):
-            client.record_clicks(client.rank(np.eye(2, 3)), [0])
-        see(client, 1, 2)
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path):
-        await federator.announce(1, min_interactions=2, max_interactions=2)
-        await federator.announce(2, min_interactions=2, max_interactions=2)
-        assert content(await federator.update()) == [1, 2]
-
-
-async def test_an_interaction_that_cannot_be_learned_does_not_block_the_others(mqtt_broker):
-    """Finite features can still be too large for the learner: that list is lost, the device is not."""
-
-    def picky_learner(weights, interaction, training):
-        if interaction.features[0, 0] == 1.0:
-            raise DataError("scores must be finite numbers to rank by")
-        return adding_learner(weights, interaction, training)
-
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=picky_learner) as client:
-        see(client, 1, 0, 2)
-        await federator.announce(1)
-        assert content(await federator.update()) == [1, 2]
-
-
-async def test_large_features_do_not_end_a_device(mqtt_broker):
-    """As above with the real learner: such a list may be refused or lost, and the next ones still count."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=None) as client:
-        for scale in (3e38, 3e38, 1.0, 1.0):
-            with contextlib.suppress(DataError):
-                client.record_clicks(client.rank(np.eye(3, N_FEATURES) * scale), [1])
-        await federator.announce(1)
-        await client.next_round(timeout_s=PATIENCE_S)  # where nothing is compiled yet, that takes its time first
-        assert np.isfinite(unpack_vector((await federator.update()).body.values)).all()
 
 
 @pytest.mark.parametrize("row", [ROW[:-1], [*ROW, 0.0]], ids=["a feature too few", "a feature too many"])

@@ -171,6 +171,16 @@ def test_whose_order_a_list_showed_is_stored_with_its_clicks(path):
         assert [one.source for one in ranker.store.waiting_interactions(10)] == list(Source)
 
 
+async def test_the_application_may_reuse_its_buffer(mqtt_broker):
+    """What was shown is what is learned from, also if the features were overwritten before the click."""
+    async with in_round(mqtt_broker, announces={"min_interactions": 1}) as (federator, client):
+        features = np.eye(1, N_FEATURES, 3, dtype=np.float32)
+        serp = client.rank(features)
+        features[:] = 7.0
+        client.record_clicks(serp, [0])
+        assert content(await federator.update()) == [3]
+
+
 async def test_a_closed_device_has_a_state(mqtt_broker):
     """What it waits for is unknown then, and no error."""
     async with in_round(mqtt_broker) as (_, client):

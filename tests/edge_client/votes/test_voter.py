@@ -118,19 +118,6 @@ def path(tmp_path):
     return tmp_path / "device.sqlite"
 
 
-def test_a_device_without_votes_takes_no_anchor(device, store):
-    """It drops the anchor and the comparison that it stored while it gave votes, and is deaf to another anchor."""
-    assert click(device, 3) == 3
-    assert store.anchor() is not None
-    silent = PlayedDevice(store, votes=False)
-    assert store.anchor() is None
-    silent.hear_anchor(4)
-    silent.hear_round(announced(6, WEIGHTS))
-    click(silent, 3)
-    assert not silent.agent.voter.takes_part
-    assert (store.anchor(), silent.agent.voter.comparison) == (None, Comparison())
-
-
 def test_what_cannot_be_stored_is_not_known(device, store, monkeypatch):
     """The list is recorded again, and compared once."""
     assert click(device, 3) == 3
