@@ -60,16 +60,6 @@ async def test_an_error_names_the_place(nowhere):
         assert len(client.rank([ROW, ROW], k=np.int64(1)).ranking) == 1
 
 
-async def test_ranking_needs_no_network(nowhere):
-    """Before the first model the order is the application's; the list is full and has no document twice."""
-    async with device(nowhere) as client:
-        serp = client.rank(np.eye(30, N_FEATURES))
-        assert serp.model_version is None
-        assert len(set(serp.ranking.tolist())) == 10
-        assert len(client.rank(np.eye(30, N_FEATURES), k=25).ranking) == 25
-        assert len(client.rank(np.eye(4, N_FEATURES)).ranking) == 4
-
-
 @pytest.mark.parametrize("row", [ROW[:-1], [*ROW, 0.0]], ids=["a feature too few", "a feature too many"])
 async def test_another_number_of_features_than_the_federations_breaks_no_search(mqtt_broker, path, row):
     """The list is in the application's order, its clicks wait, and count once the federation's features are these."""
@@ -85,9 +75,11 @@ async def test_another_number_of_features_than_the_federations_breaks_no_search(
         assert client.n_waiting == 0
 
 
-async def test_no_candidates_are_an_empty_list(mqtt_broker, nowhere):
-    """Recording it is nothing, before there is a model and after."""
+async def test_a_list_is_full_or_has_all_candidates(mqtt_broker, nowhere):
+    """Without a network, too. Recording an empty one is nothing, before there is a model and after."""
     async with device(nowhere) as client:
+        for n, k in ((30, None), (30, 25), (4, None)):
+            assert len(set(client.rank(np.eye(n, N_FEATURES), k=k).ranking.tolist())) == min(n, k or 10)
         for features in ([], np.zeros((0, N_FEATURES)), np.zeros((0, 3), np.float32)):
             serp = client.rank(features, base=[])
             assert (len(serp.ranking), len(serp.reversals), serp.source) == (0, 0, "base")
