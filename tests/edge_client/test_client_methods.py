@@ -2,24 +2,18 @@
 
 import numpy as np
 import pytest
-from support.device_stores import stored
-from support.federator_by_hand import N_FEATURES, Federator, announced, device, taken_in
-from support.sampled_lists import interaction_of, reversals_of, shown_by
+from support.federator_by_hand import N_FEATURES, Federator, announced, device
+from support.sampled_lists import interaction_of, shown_by
 from support.small_rankers import LINEAR, NEURAL, trainings
 from support.waiting import until
 
 from foltr.core.data.synthetic import synthetic_dataset
 from foltr.core.evaluation.click_models import click_model, clicks_from_draws
-from foltr.core.learning.display import best_list
-from foltr.core.learning.linear import score
-from foltr.core.learning.pdgd import pdgd_step
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.registry import initial_weights, make_device, n_auxiliary
 from foltr.core.numerics.streams import client_streams
-from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import unpack_vector
 from foltr.edge_client.simulated_user import SimulatedUser
-from foltr.edge_client.training.working_model import mark_state
 
 K, N_INTERACTIONS = 5, 4
 METHODS = [*trainings(), "fedips, propensities estimated"]
@@ -91,67 +85,6 @@ async def test_an_update_is_what_the_method_makes_of_it(mqtt_broker, dataset, rn
             assert update.n_interactions == N_INTERACTIONS
             assert update.body == expected
             await federator.accept(update, client)
-
-
-@pytest.mark.parametrize("method", ["fedper", "fpdgd-personal", "fedips, propensities estimated"])
-async def test_what_is_personal_survives_a_restart(mqtt_broker, path, dataset, rng, method):
-    """Switched off in a round, before the receipt and after it, a device goes on with what it had learned."""
-    training, ranker = training_of(method), ranker_of(method)
-    first = initial_weights(training, ranker, rng)
-    local_state = None
-    async with Federator(mqtt_broker) as federator:
-        for number in (1, 2):
-            weights = first + np.float32(0.1 * number)
-            await federator.announce(number, training=training, newest=model_for(method, number, weights))
-            # The same device, never switched off.
-            by_hand = make_device(training, ranker, weights, number, DeviceContext(1, local_state))
-            for i in range(N_INTERACTIONS):
-                features = dataset.query(i).features
-                async with device(mqtt_broker, path, learner=None, gate=False) as client:
-                    await client.next_round()
-                    await taken_in(client)
-                    serp = client.rank(features)
-                    scores, _ = by_hand.scores(features, exploring=True)
-                    if serp.reversals.any():
-                        np.testing.assert_allclose(serp.reversals, reversals_of(scores, serp.ranking), rtol=1e-11)
-                    else:
-                        np.testing.assert_array_equal(serp.ranking, best_list(scores, K).ranking)
-                    client.record_clicks(serp, [1, 3])
-                    clicks = np.isin(np.arange(K), [1, 3])
-                    by_hand.learn(interaction_of(i, features, serp, clicks, 0, number), None)
-            local_state = by_hand.local_state()
-            kept = mark_state(local_state, training)
-            with stored(path) as store:
-                assert (store.pending_update() is None, store.local_state()) == (False, kept)
-            async with device(mqtt_broker, path, learner=None, gate=False) as client:
-                update = await federator.update()
-                assert update.body == by_hand.body(None)
-                await federator.accept(update, client)
-            with stored(path) as store:
-                assert (store.pending_update() is None, store.local_state()) == (True, kept)
-
-
-async def test_a_list_is_learned_later_by_what_drew_it(mqtt_broker, path, dataset, rng):
-    """Shown under one model and learned under the next: the update is PDGD's with the reversals by the first."""
-    first, second = rng.standard_normal((2, LINEAR.n_weights)).astype(np.float32)
-    with stored(path) as store:
-        store.put_model(encode(model_for("fpdgd", 0, first)))
-    async with Federator(mqtt_broker) as federator:
-        training = training_of("fpdgd").model_copy(update={"min_interactions": 1})
-        async with device(mqtt_broker, path, learner=None, gate=False) as client:
-            serp = client.rank(dataset.query(0).features)  # its method is not known yet
-            client.record_clicks(serp, [2])
-            await federator.announce(1, training=training, newest=model_for("fpdgd", 1, second))
-            update = await federator.update()
-    features = dataset.query(0).features
-    best = best_list(score(first.astype(np.float64), features), len(serp.ranking)).ranking
-    neighbours = np.abs(np.argsort(serp.ranking) - np.argsort(best))
-    assert neighbours.max() <= 1, "as long as no exploration is known, neighbours are exchanged and nothing else"
-    clicks = np.arange(len(serp.ranking)) == 2
-    seen = (second.astype(np.float64), features, serp.ranking, clicks, training.learning_rate)
-    by_first, by_second = (pdgd_step(*seen, reversals=known) - second for known in (serp.reversals, None))
-    np.testing.assert_array_equal(unpack_vector(update.body.values), by_first.astype(np.float32))
-    assert (by_first != by_second).any()
 
 
 async def test_the_announced_length_is_shown(mqtt_broker):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cli.commands import environment
 from support.device_under_policy import CLIP_NORM, FEDERATOR, identity, opened
-from support.federator_by_hand import TOPICS, Federator, adding_learner, see
+from support.federator_by_hand import TOPICS, Federator, adding_learner
 from support.secure_policies import policy
 from support.waiting import PATIENCE_S
 
@@ -66,35 +66,6 @@ async def publish_policy(federator):
 
 def numbers_in(update, credentials):
     return np.flatnonzero(opened(update, POLICY, credentials.key.public)).tolist()
-
-
-async def test_a_policy_that_is_published_is_followed_at_once(mqtt_broker, path):
-    """A device that was enrolled before there was one sends raw updates until then, and never again."""
-    credentials = identity()
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
-        async with under_policy(mqtt_broker, path, credentials) as client:
-            await federator.announce(1, sequence=1, max_interactions=2)
-            await client.next_round(timeout_s=PATIENCE_S)
-            see(client, 1, 2)
-            raw = await federator.update()
-            assert raw.body.kind == "dense"
-            await federator.accept(raw, client)
-            federator.watermarks.clear()  # a secure federation has another database
-            await publish_policy(federator)
-            await federator.announce(2, sequence=2, base=1)
-            see(client, 3, 4)
-            await federator.nothing_on("updates")
-            await federator.announce(3, sequence=3, base=2, secure=SECURE)
-            masked = await federator.update()
-            assert (masked.after, masked.through, masked.n_interactions) == (0, 1, 1)
-            assert numbers_in(masked, credentials) == [3, 4]
-            await federator.accept(masked, client)
-            assert client.counted_through == 1
-        async with under_policy(mqtt_broker, path, credentials) as client:
-            await federator.announce(4, sequence=4, base=3)
-            await client.next_round(after=3, timeout_s=PATIENCE_S)
-            see(client, 5, 6)
-            await federator.nothing_on("updates")
 
 
 @pytest.mark.parametrize(

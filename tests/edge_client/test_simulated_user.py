@@ -118,19 +118,13 @@ async def test_it_takes_part_until_the_last_round(dataset):
 
 
 async def test_it_stops_after_as_many_rounds_as_asked(dataset):
-    """``n_rounds`` counts the rounds it saw, not their numbers."""
-    client = FakeClient([announced(7), announced(9), announced(10)])
-    assert await user_of(client, dataset).take_part(2, n_rounds=2) == 2
-    assert len(client.recorded) == 4
-    assert client.rounds == [announced(10)]
-    assert client.settled
-
-
-async def test_no_rounds_means_no_interaction(dataset):
-    """Zero rounds are zero, not for ever."""
-    client = FakeClient([announced(1)])
-    assert await user_of(client, dataset).take_part(5, n_rounds=0) == 0
-    assert client.recorded == []
+    """``n_rounds`` counts the rounds it saw, not their numbers; zero are zero, not for ever."""
+    for n_rounds in (2, 0):
+        client = FakeClient([announced(7), announced(9), announced(10)])
+        assert await user_of(client, dataset).take_part(2, n_rounds=n_rounds) == n_rounds
+        assert len(client.recorded) == 2 * n_rounds
+        assert len(client.rounds) == 3 - n_rounds
+        assert client.settled
 
 
 async def test_a_federation_without_rounds_is_told(dataset):

@@ -253,19 +253,6 @@ def test_local_state_goes_with_the_mark(path, watermark, left):
         assert store.local_state() == left
 
 
-def test_local_state_that_was_taken_back_does_not_come_back(store):
-    """Another update counts from the same place on: the state is its. One that keeps nothing leaves it as it is."""
-    count(store, "u", "a", "b", local_state=b"taken back")
-    store.settle(0)
-    put(store, "v", store.waiting_interactions(1), b"short")
-    store.settle(1, "v")
-    assert store.local_state() == b"short"
-    put(store, "w", store.waiting_interactions(9), None)
-    assert store.local_state() == b"short"
-    store.settle(2, "w")
-    assert store.local_state() == b"short"
-
-
 def test_the_newest_states_are_kept(store):
     """A few: who goes back further begins anew."""
     for number in range(1, 7):

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.federator_by_hand import announced
 from support.sampled_lists import even_reversals
+from support.small_rankers import RANKERS, see, trainings
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.neural import neural_score
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.lists import draw_list
+from foltr.core.methods.registry import METHODS, n_auxiliary
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.trainings import (
@@ -132,3 +135,33 @@ def test_local_state_is_read_by_its_own_method_only():
     assert unmark_state(kept, FedIpsTraining(propensities="estimated")) is None
     assert unmark_state(None, PersonalTraining()) is None
     assert mark_state(None, SETTINGS) is None
+
+
+FEATURES = np.random.default_rng(4).random((8, 6), np.float32)
+
+
+def model_for(training, ranker, rng):
+    weights = rng.normal(size=ranker.n_weights + n_auxiliary(training, ranker)).astype(np.float32)
+    return announced(0, weights, ranker, n_auxiliary=n_auxiliary(training, ranker))
+
+
+PAIRS = [
+    pytest.param(name, ranker, id=f"{name} {ranker.kind}")
+    for name, spec in METHODS.items()
+    for ranker in RANKERS
+    if spec.only_ranker is None or spec.only_ranker.kind == ranker.kind
+]
+
+
+@pytest.mark.parametrize(("method", "ranker"), PAIRS)
+def test_a_snapshot_does_not_change_when_the_device_learns(method, ranker, rng):
+    """No method changes in place what it ranks by, so a shallow copy is enough for whoever ranks meanwhile."""
+    training = trainings(interactions=20)[method]
+    model = model_for(training, ranker, rng)
+    working_model = WorkingModel(model, training, device_for(model, training, DeviceContext(1)))
+    before = working_model.snapshot()
+    weights, scores = before.weights.copy(), before.ranker.scores(FEATURES, exploring=False)[0].copy()
+    see(working_model.device, training, rng, n=8)
+    assert method == "foltr-es" or not np.array_equal(working_model.weights, weights), "it has learned"
+    np.testing.assert_array_equal(before.weights, weights)
+    np.testing.assert_array_equal(before.ranker.scores(FEATURES, exploring=False)[0], scores)
