@@ -47,10 +47,7 @@ async def test_what_is_sent_is_what_was_made_of_it(mqtt_broker):
 
 
 async def test_it_may_take_its_time(mqtt_broker, path):
-    """Ranking and recording go on; what comes too late goes into the open round's update, or waits for the next start.
-
-    The update is of what was learned before; what came meanwhile waits.
-    """
+    """Ranking and recording go on; what comes too late goes into the open round's update, or waits for a restart."""
     held = Held()
     async with Federator(mqtt_broker) as federator:
         async with device(mqtt_broker, path, alter_update=held) as client:

@@ -104,9 +104,8 @@ async def test_membership_receipts_of_another_device_are_ignored(mqtt_broker):
         join = await federator.next("join")
         sequence = open_envelope(join).sequence
         other = encode(decode(join, Join), TOPICS.client("device-7", ClientTopic.JOIN), sequence, STRANGER)
-        for code in (ReceiptCode.JOINED, ReceiptCode.LEFT):
-            await federator.membership("device-7", code, to=other)
-        await federator.membership("device-7", ReceiptCode.REPLAYED, to=other, newest_sequence=2**50)
+        for code, newest in ((ReceiptCode.JOINED, None), (ReceiptCode.LEFT, None), (ReceiptCode.REPLAYED, 2**50)):
+            await federator.membership("device-7", code, to=other, newest_sequence=newest)
         await federator.announce(1)
         await client.next_round()  # the inbox was heard before: one connection, in order
         see(client, 1, 2)

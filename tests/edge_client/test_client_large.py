@@ -316,14 +316,3 @@ async def test_a_refused_offer_ends_the_update(mqtt_broker, code, named_by):
         await federator.say(INBOX, receipt)
         assert not (await client.wait_settled(PATIENCE_S)).is_pending
         assert client.n_waiting == 1
-
-
-async def test_receipts_about_other_bytes_are_ignored(mqtt_broker):
-    """Chunks of another update are not asked of this one, nor is it ended for another's junk."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        manifest = await contributing(federator, client)
-        other = manifest.model_copy(update={"digest": b"\x00" * 32})
-        await answer(federator, other, ReceiptCode.INCOMPLETE, missing=[0])
-        await answer(federator, other, ReceiptCode.TOO_LARGE)
-        await federator.nothing_on("chunks")
-        assert not await client.wait_settled(0.05)

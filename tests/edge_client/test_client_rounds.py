@@ -54,13 +54,6 @@ async def test_a_last_round_is_the_end_for_those_who_took_part(mqtt_broker):
             await client.next_round(after=0, timeout_s=0.1)  # clock: runs out
 
 
-async def test_waiting_for_a_round_ends(nowhere):
-    """With what is in the way, here the broker, and what to do in the message."""
-    async with device(nowhere) as client:
-        with pytest.raises(UnavailableError, match=r"no round after 7 within 0\.05 s.*foltr broker run"):
-            await client.next_round(after=7, timeout_s=0.05)  # clock: runs out
-
-
 async def test_giving_up_on_the_broker_ends_the_wait_for_a_round(nowhere):
     """No round can come any more, so nobody waits for the rest of the time; ranking goes on."""
     async with device(nowhere, give_up_after_s=0.2) as client:
@@ -153,18 +146,6 @@ async def test_a_device_that_left_contributes_no_more(mqtt_broker):
         see(client, 3, 4)
         await federator.nothing_on("join")
         await federator.nothing_on("updates")
-
-
-async def test_a_device_that_left_stays_away_when_the_connection_comes_back(mosquitto_server):
-    """A broker's restart is no reason to join again."""
-    async with device(mosquitto_server.url) as client:
-        await client.wait_connected(PATIENCE_S)
-        await client.leave(timeout_s=0.1)  # clock: runs out
-        mosquitto_server.stop()
-        mosquitto_server.start()
-        async with Federator(mosquitto_server.url) as federator:
-            await client.wait_connected(PATIENCE_S)
-            await federator.nothing_on("join")
 
 
 async def test_leaving_needs_the_broker(nowhere):

@@ -165,10 +165,7 @@ def test_a_process_ends_without_a_word(credentials, path):
 
 
 def test_a_fork_uses_the_ranker_of_its_parent(credentials, path):
-    """As a server that loads its application before it forks: made by the parent, and used by both.
-
-    Its end harms neither the store nor the parent; when the parent is killed, it takes over.
-    """
+    """Its end harms neither the store nor the parent, as of a forking server; when that is killed, it takes over."""
     done = run(
         """
 first = click()

@@ -1,7 +1,6 @@
 """The file of a device's store: whose it is, and that nothing is left of it on demand."""
 
 import contextlib
-import gc
 import os
 import re
 import sqlite3
@@ -273,16 +272,6 @@ def test_nobodys_store_forgets_and_begins_anew(path):
 
 
 # --- one process ----------------------------------------------------------------------------------------------
-
-
-def test_a_store_that_nobody_has_any_more_is_free(path):
-    """Say, of an application that let go of it without closing it."""
-    store = DeviceStore(path, client_id="device-7", federation="mail", max_interactions=9)
-    add(store, "a")
-    del store
-    gc.collect()
-    with stored(path) as store:
-        assert store.n_waiting() == 1
 
 
 def test_a_closed_store_says_so(path):

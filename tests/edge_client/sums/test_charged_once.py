@@ -40,19 +40,6 @@ async def test_what_is_sent_again_is_the_same_and_costs_nothing(device):
     assert device.store.spent().last == 1
 
 
-async def test_an_answer_that_comes_twice_is_one(device):
-    """And so is a round, a model, a policy: a broker may deliver what it has more than once."""
-    device.announce(1)
-    device.see(*range(6))
-    update = await device.update()
-    for _ in range(2):
-        device.answer(update)
-        device.hear_policy(POLICY)
-        device.announce(1)
-    assert await device.is_silent()
-    assert (device.store.spent().last, device.store.n_waiting()) == (1, 4)
-
-
 @pytest.mark.parametrize("proofs", [False, pytest.param(True, marks=pytest.mark.nightly)])
 async def test_a_connection_that_is_lost_between_chunks_costs_nothing(make, proofs):
     """A large vector comes in chunks; over the next connection those that are missing, of the same bytes."""
@@ -178,10 +165,7 @@ async def test_a_full_disk_sends_nothing_and_charges_nothing(device, monkeypatch
 
 
 async def test_enrolled_anew_a_device_sends_the_same_vector_under_a_ticket_of_its_new_key(make):
-    """Signed with the key of today, as helpers check it; masks, number and charge are those of before.
-
-    So is what verifiers ask about the norm proof: two points of one polynomial would tell more of the vector.
-    """
+    """Masks, number and charge are as before, and what verifiers ask: two points of a polynomial would tell more."""
     signed = policy(proofs=True)
     device = make(signed)
     device.announce(1)

@@ -127,10 +127,6 @@ def announced(
     )
 
 
-def vars_of(interaction):
-    return {name: np.asarray(value).tolist() for name, value in vars(interaction).items()}
-
-
 def content(answer):
     """Which kept interactions an answer holds, told apart by their feature."""
     counts = unpack_vector(answer.body.values)
@@ -215,20 +211,11 @@ def test_nothing_else_is_touched():
     assert state is not None
 
     def everything():
-        working_model = machine.trainer.working_model
-        stored = [
-            machine.store.rows(f"SELECT * FROM {table}")  # noqa: S608
-            for table in ("bounds", "counted_updates")
-        ]
-        return (
-            working_model,
-            working_model.weights.tolist(),
-            list(working_model.interaction_ids),
-            machine.trainer.learned().local_state,
-            stored,
-            [vars_of(machine.store.kept_interaction(kept)) for kept in machine.store.kept_ids()],
-            machine.store.n_waiting(),
-        )
+        working_model, store = machine.trainer.working_model, machine.store
+        learned = (working_model, working_model.weights.tolist(), list(working_model.interaction_ids))
+        counting = [store.rows(f"SELECT * FROM {table}") for table in ("bounds", "counted_updates")]  # noqa: S608
+        interactions = store.rows("SELECT id, serp_id, features, ranking, clicks, reversals FROM interactions")
+        return learned, machine.trainer.learned().local_state, counting, interactions
 
     before = everything()
     assert machine.answer(training=training, ranker=ranker, weights=[0.5] * 3) is not None
@@ -239,16 +226,13 @@ def test_nothing_else_is_touched():
 
 
 def test_a_step_announced_again_is_answered_as_before():
-    """Also once the answer was sent, with a later deadline, and after more was kept: it may have been lost.
-
-    One with other weights, as a job that starts again announces it, is learned again; of a closed one nothing is known.
-    """
+    """It may have been lost. One with other weights, of a job that starts again, or after a closed one, is learned."""
     machine = Machine(range(20))
     first = machine.answer()
     machine.relearning.mark_sent(first)
     assert machine.relearning.due is None
     machine.keep("new", 50)
-    assert machine.answer(closes_at=99.0) is first
+    assert machine.answer(closes_at=99.0) is first, "with a later deadline"
     again = machine.answer(weights=np.ones(N))
     assert again is not first
     machine.relearning.mark_sent(first)
