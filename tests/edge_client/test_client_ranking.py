@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.federator_by_hand import N_FEATURES, content, device, in_round, model, see
 
-from foltr.core.errors import DataError, SettingsError
+from foltr.core.errors import DataError
 from foltr.core.protocol.codec import encode
 from foltr.edge_client.store.store import DeviceStore
 
@@ -90,17 +90,3 @@ async def test_a_list_is_full_or_has_all_candidates(mqtt_broker, nowhere):
     async with in_round(mqtt_broker) as (_, client):
         client.record_clicks(client.rank([]), [])
         assert (client.n_waiting, len(client.rank([]).ranking)) == (0, 0)
-
-
-async def test_one_list_may_be_explored_in_another_way(nowhere):
-    """Than the client was told, which goes before what the federation says."""
-    async with device(nowhere, exploration="swaps:0.5") as client:
-        features, base = np.eye(4, N_FEATURES), [0.1, 0.4, 0.2, 0.3]
-        assert client.rank(features, base=base, exploration="none").ranking.tolist() == [1, 3, 2, 0]
-        lists = {tuple(client.rank(features, base=base).ranking.tolist()) for _ in range(60)}
-        assert (1, 3, 2, 0) in lists
-        assert len(lists) > 3
-        with pytest.raises(SettingsError, match="exploration: unknown 'greedy'"):
-            client.rank(features, exploration="greedy")
-    with pytest.raises(SettingsError, match="exploration: unknown 'greedy'"):
-        device(nowhere, exploration="greedy")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cli.commands import environment
 from support.device_under_policy import CLIP_NORM, FEDERATOR, identity, opened
-from support.federator_by_hand import TOPICS, Federator, adding_learner
+from support.federator_by_hand import TOPICS, Federator, enrolled
 from support.secure_policies import policy
 from support.waiting import PATIENCE_S
 
@@ -20,8 +20,6 @@ from foltr.core.operator.credentials import write_credentials
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.policies import SecureRound
 from foltr.core.protocol.updates import ModelUpdate
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment
 from foltr.edge_client.store.store import DeviceStore
 
 REPOSITORY = Path(__file__).parents[2]
@@ -51,12 +49,6 @@ async def main(url, credentials, store):
 
 asyncio.run(main(*sys.argv[1:]))
 """
-
-
-def under_policy(url, store, credentials):
-    return EdgeClient(
-        credentials, store=store, connection=Connection(url), experiment=Experiment(learner=adding_learner, seed=1)
-    )
 
 
 async def publish_policy(federator):
@@ -97,7 +89,7 @@ async def test_kill_9_around_the_commit_charges_once_and_sends_what_was_charged(
             pending, n_charged = store.pending_update(), store.spent().last
         assert (pending is not None, n_charged) == ((True, 1) if place is Failpoint.UPDATE_STORED else (False, 0))
         assert federator.n_heard("updates") == 0
-        async with under_policy(url, path, credentials) as client:
+        async with enrolled(url, credentials, path) as client:
             payload = await federator.next("updates")
             update = open_envelope(payload).read(ModelUpdate)
             assert pending is None or payload == pending.payload

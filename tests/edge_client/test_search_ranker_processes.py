@@ -4,7 +4,6 @@ Several that share a store: `test_shared_device.py` in ``workers``.
 """
 
 import contextlib
-import re
 import sys
 
 import pytest
@@ -101,33 +100,6 @@ def test_a_device_needs_no_extra_and_few_modules(nowhere, path, tmp_path):
     assert loaded.isdisjoint({"cryptography", "foltr.core.protocol.orders", "foltr.core.aggregation.adaptive"})
     # 629 before messages and OpenSSL stayed away, 599 since. NumPy, asyncio, aiomqtt and pydantic load 420 of them.
     assert len(loaded) <= 610
-
-
-def test_what_was_recorded_outlives_kill_9(credentials, path):
-    """In the middle of what four threads do: each click that was taken is there, and the store is free."""
-    done = run(
-        """
-taken = []
-
-def work():
-    while True:
-        serp = click()
-        print(serp.serp_id + "\\n", end="", flush=True)
-        taken.append(serp)
-
-for _ in range(4):
-    threading.Thread(target=work, daemon=True).start()
-while len(taken) < 30:
-    time.sleep(0.01)
-os.kill(os.getpid(), signal.SIGKILL)
-""",
-        credentials,
-        path,
-    )
-    assert done.returncode == -9, done.stderr
-    taken = set(re.findall(r"[0-9a-f]{32}(?=\n)", done.stdout))
-    assert len(taken) >= 30
-    assert set(stored(path)) >= taken
 
 
 def test_a_list_outlives_kill_9_and_a_click_on_it_counts_once(credentials, path):

@@ -109,16 +109,6 @@ def test_a_store_that_a_policy_can_neither_be_read_from_nor_written_to_is_not_us
             pinned(store, FIRST)
 
 
-async def test_a_forgotten_client_keeps_no_policy(path):
-    """Nothing of it is to stay but that it was forgotten, and what it spent."""
-    device = DeviceUnderPolicy(path, FIRST)
-    device.store.forget()
-    device.restart()
-    device.hear_policy(SECOND)
-    assert (device.store.meta(MetaKey.POLICY), device.agent.policy.newest) == (None, None)
-    assert await device.is_silent()
-
-
 @pytest.fixture
 def device(path):
     return DeviceUnderPolicy(path, SECOND)

@@ -1,31 +1,25 @@
 """A voter over threads and deaths: what is known is what the lists on the disk say, each once."""
 
-import asyncio
 import contextlib
 import math
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from support.broker_links import NotedLink
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, adding_learner, announced, round_on
-from support.waiting import wait_until
+from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, announced, round_on
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint
 from foltr.core.learning.agreement import preferences
 from foltr.core.learning.comparison import COMPARISON_DECAY, Comparison
-from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.explorations import SamplingExploration
-from foltr.core.protocol.fields import model_hash, pack_vector
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.options import DeviceOptions, Experiment, Privacy
-from foltr.edge_client.search_ranker import SearchRanker
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.votes import voter
 
@@ -141,41 +135,6 @@ def test_a_model_of_no_numbers_is_compared_like_any(device):
     known = device.agent.voter.comparison
     assert known.n_lists == pytest.approx(n_in_effect(n_preferring))
     assert math.isfinite(known.mean)
-
-
-async def test_threads_record_while_anchors_come(mqtt_broker, path):
-    """Each list is compared once, with the anchor of its moment; ranking waits for none of it."""
-    access = BrokerAccess(broker_url=mqtt_broker)
-    credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access)
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
-        await federator.say(TOPICS.anchor, announced(3, -WEIGHTS), retain=True, sequence=1)
-        await federator.announce(1, newest=announced(5, WEIGHTS), training=TRAINING, sequence=1)
-        ranker = SearchRanker(credentials, store=path, experiment=Experiment(seed=1))
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(None, wait_until, lambda: ranker.serp_length and _has_anchor(ranker, 3))
-            with ThreadPoolExecutor(4) as pool:
-                clicking = [loop.run_in_executor(pool, click, ranker, 10, seed) for seed in range(4)]
-                n_preferring = sum(await asyncio.gather(*clicking))
-                assert ranker.comparison.n_lists == pytest.approx(n_in_effect(n_preferring))
-                clicking = [loop.run_in_executor(pool, click, ranker, 20, seed) for seed in range(4)]
-                await federator.say(TOPICS.anchor, announced(4, -2 * WEIGHTS), retain=True, sequence=2)
-                await asyncio.gather(*clicking)
-            await loop.run_in_executor(None, wait_until, lambda: _has_anchor(ranker, 4))
-            n_preferring = click(ranker, 10)
-            known = ranker.comparison
-            assert n_in_effect(n_preferring) - 1e-9 <= known.n_lists <= n_in_effect(90)
-        finally:
-            await loop.run_in_executor(None, ranker.close)
-    with contextlib.closing(opened(path)) as store:
-        assert store.n_waiting() == 130
-        assert store.comparison((4, model_hash(pack_vector(-2 * WEIGHTS)))) == known
-
-
-def _has_anchor(ranker, version):
-    agent = ranker.agent
-    current = agent.voter.anchor.current
-    return current is not None and current.version == version
 
 
 @pytest.mark.parametrize("place", [Failpoint.IN_INTERACTION_TRANSACTION, Failpoint.INTERACTION_STORED])
