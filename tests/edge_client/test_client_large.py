@@ -89,9 +89,6 @@ def ranks_by(client, value):
     return np.array_equal(client.scores(documents), score(np.full(N_FEATURES, value), documents))
 
 
-# --- the model ------------------------------------------------------------------------------------------------
-
-
 async def test_a_model_comes_in_chunks(mqtt_broker, nowhere, path, heard, chunk_topics):
     """Each once, however it is announced again; and it is there after a restart without a network."""
     async with Federator(mqtt_broker) as federator:
@@ -175,9 +172,6 @@ async def test_each_layer_must_be_the_federators(mqtt_broker, what):
         await until(lambda: client.model_version == 1)
 
 
-# --- the anchor -----------------------------------------------------------------------------------------------
-
-
 def anchor_of(client):
     return client.agent.voter.anchor
 
@@ -247,9 +241,6 @@ async def test_a_large_anchor_of_anothers_key_is_not_taken(mqtt_broker):
                 await federator.say(TOPICS.anchor, forged.manifest, retain=True, sequence=number)
                 await until(lambda seen=logs: any("bad_signature" in one.get("cause", "") for one in seen))
             assert anchor_of(client).key is None
-
-
-# --- the update -----------------------------------------------------------------------------------------------
 
 
 async def contributing(federator, client):

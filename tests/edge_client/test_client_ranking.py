@@ -15,48 +15,38 @@ ROW = [0.0] * N_FEATURES
 
 
 async def test_what_cannot_be_ranked_is_a_data_error(nowhere, path):
-    """The error is foltr's own and says what was expected; no warning, no other exception."""
-    unfit = {
-        "NaN": [[*ROW[:-1], NAN]],
-        "infinity": [[*ROW[:-1], INF]],
-        "too large for float32": [[*ROW[:-1], 1e300]],
-        "no features": [[], []],
-        "one dimension": ROW,
-        "three dimensions": [[ROW]],
-        "ragged": [ROW, ROW[:-1]],
-        "text": [["x"] * N_FEATURES],
-        "complex": [[1j] * N_FEATURES],
-        "too large for any float": [[10**400] * N_FEATURES],
-        "nothing": None,
-        "a number": 3.0,
-    }
+    """The error is foltr's own and names the place that the application has to look at."""
+    unfit = (
+        ([ROW, [ROW[0], NAN, *ROW[2:]]], "row 1, column 1 is nan"),
+        ([[*ROW[:-1], INF]], "row 0, column 15 is inf"),
+        ([[*ROW[:-1], 1e300]], ""),  # too large for float32
+        ([[], []], ""),
+        (ROW, ""),
+        ([[ROW]], ""),
+        ([ROW, ROW, ROW[:-1]], f"row 2 has {N_FEATURES - 1} columns, and row 0 has {N_FEATURES}"),
+        ([["x"] * N_FEATURES], ""),
+        ([[1j] * N_FEATURES], ""),
+        ([[10**400] * N_FEATURES], ""),  # too large for any float
+        (None, ""),
+        (3.0, ""),
+    )
+    unfit_bases = (
+        ([1.0, INF], "document 1 is inf"),
+        ([1.0], "expected a number for each of 2 documents"),
+        *((base, "") for base in ([[1.0, 2.0]], [1.0, NAN], ["x", "y"], [1.0, 1e300], 3.0)),
+    )
     with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
         store.put_model(encode(model()))
     async with device(nowhere, path) as client:
-        for what, features in unfit.items():
-            with pytest.raises(DataError, match="features"):
-                pytest.fail(f"{what}: {client.rank(features)}")
-        for base in ([1.0], [[1.0, 2.0]], [1.0, NAN], [1.0, INF], ["x", "y"], [1.0, 1e300], 3.0):
-            with pytest.raises(DataError, match="base: "):
+        for features, said in unfit:
+            with pytest.raises(DataError, match=f"features.*{said}"):
+                pytest.fail(f"{features}: {client.rank(features)}")
+        for base, said in unfit_bases:
+            with pytest.raises(DataError, match=f"base: .*{said}"):
                 pytest.fail(f"{base}: {client.rank([ROW, ROW], base=base)}")
         for k in (0, -1, 2.5, True, "3", np.float64(2.0)):
             with pytest.raises(DataError, match="give an integer from 1"):
                 pytest.fail(f"{k}: {client.rank([ROW], k=k)}")
-
-
-async def test_an_error_names_the_place(nowhere):
-    """The row and the column, or the document, that the application has to look at."""
-    wrong = np.zeros((4, N_FEATURES))
-    wrong[2, 1] = NAN
-    async with device(nowhere) as client:
-        for features, base, said in (
-            (wrong, None, "features: row 2, column 1 is nan"),
-            ([ROW, ROW, ROW[:-1]], None, f"features: row 2 has {N_FEATURES - 1} columns, and row 0 has {N_FEATURES}"),
-            ([ROW, ROW], [1.0, INF], "base: document 1 is inf"),
-            ([ROW, ROW], [1.0], "base: expected a number for each of 2 documents"),
-        ):
-            with pytest.raises(DataError, match=said):
-                client.rank(features, base=base)
         assert len(client.rank([ROW, ROW], k=np.int64(1)).ranking) == 1
 
 

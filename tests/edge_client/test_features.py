@@ -213,8 +213,6 @@ def test_a_policy_comes_first_and_then_the_features():
     assert objection_to(secure, policy, THEIRS.hash) is None
 
 
-# --- what it says ---------------------------------------------------------------------------------------------
-
 OPERATOR = SigningKey.generate()
 CREDENTIALS = Credentials(
     role="device",

@@ -51,9 +51,6 @@ def serp_ids(store):
     return [row[0] for row in store.rows("SELECT serp_id FROM interactions ORDER BY id")]
 
 
-# --- interactions ---------------------------------------------------------------------------------------------
-
-
 def test_an_interaction_comes_back_as_it_was(path, rng):
     """To the bit, in its types, in order, across a restart; and with who showed it: a model's variant, or nobody."""
     shown, shown_by = [], [(-1, 7), (0, None), (1, 8)]
@@ -110,15 +107,6 @@ def test_the_oldest_that_waits_makes_room(path):
         assert serp_ids(store) == ["a", "b", "e"]
 
 
-def test_an_id_is_never_used_again(path):
-    """The agent remembers by id what it has learned: a new interaction under an old id would be taken for learned."""
-    with member_store(path, max_kept=0) as store:
-        (first,) = count(store, "u", "a")
-        assert serp_ids(store) == []
-        (second,) = add(store, "b")
-        assert second.id > first
-
-
 def test_writing_again_after_the_disk_was_full(store):
     """A failed write loses itself only: once there is room, the next one succeeds."""
     add(store, "a")
@@ -131,9 +119,6 @@ def test_writing_again_after_the_disk_was_full(store):
     assert add(store, "b")[0] is not None
     assert store.n_waiting() == n_stored + 1
     assert serp_ids(store)[0] == "a"
-
-
-# --- the unsent update ----------------------------------------------------------------------------------------
 
 
 def test_the_pending_update_survives_to_the_byte(path):
@@ -168,9 +153,6 @@ def test_an_update_takes_nothing_that_counts_or_is_gone(store):
     with pytest.raises((sqlite3.IntegrityError, DataError)):
         put(store, "w", [third])
     assert (store.pending_update(), waiting_ids(store)) == (pending, [third.id]), "there is one pending update"
-
-
-# --- the watermark -------------------------------------------------------------------------------------------------
 
 
 def test_a_federation_that_lost_updates_is_told_from_one_that_took_one_back(store):
@@ -233,9 +215,6 @@ def test_a_store_that_was_lied_to_goes_on_with_the_numbers_that_it_has_reached(s
     assert store.settle(2**47 + 1, "v").changed is False
 
 
-# --- local state ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("watermark", "left"), [(1, b"first"), (2, b"second"), (0, None)])
 def test_local_state_goes_with_the_mark(path, watermark, left):
     """What counts stays learned; what does not, or counts no more, will be learned again, from the state before."""
@@ -260,9 +239,6 @@ def test_the_newest_states_are_kept(store):
     assert [store.settle(watermark) and store.local_state() for watermark in (6, 3, 2)] == [b"\6", b"\3", None]
 
 
-# --- what is kept of what counts ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("max_kept", [0, 1, 3])
 def test_the_newest_are_kept(path, max_kept):
     """As many as asked for, also of one update that holds more; fewer from the next start on if fewer are asked for."""
@@ -273,9 +249,6 @@ def test_the_newest_are_kept(path, max_kept):
         assert store.kept_ids() == ids[len(ids) - min(max_kept, 1) :]
     with member_store(path, max_kept=0) as store:
         assert store.kept_ids() == []
-
-
-# --- the newest model, the device's own -----------------------------------------------------------------------
 
 
 def test_the_newest_model_is_kept(path):

@@ -31,9 +31,6 @@ def waiting_ids(store):
     return [interaction.id for interaction in store.waiting_interactions(1_000)]
 
 
-# --- whose it is, and of which version ------------------------------------------------------------------------
-
-
 def dump(path):
     with contextlib.closing(sqlite3.connect(path)) as db:
         return [*db.iterdump(), db.execute("PRAGMA user_version").fetchone()]
@@ -82,8 +79,6 @@ def test_a_store_belongs_to_one_running_client(path):
     with stored(path) as store:
         assert store.n_waiting() == 1
 
-
-# --- being forgotten ------------------------------------------------------------------------------------------
 
 SECRETS = {
     "waiting": b"a waiting list! ",
@@ -211,9 +206,6 @@ def test_a_deletion_that_fails_changes_nothing(path):
         assert found(path) == set()
 
 
-# --- nobody's yet ---------------------------------------------------------------------------------------------
-
-
 def opened_by_nobody(path):
     return stored(path, client_id=None, federation=None)
 
@@ -269,9 +261,6 @@ def test_nobodys_store_forgets_and_begins_anew(path):
         add(store, "b")
     with stored(path) as store:
         assert (store.owner, store.n_waiting()) == (("mail", "device-7"), 1)
-
-
-# --- one process ----------------------------------------------------------------------------------------------
 
 
 def test_a_closed_store_says_so(path):

@@ -19,8 +19,6 @@ from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 from foltr.core.protocol.updates import DenseDelta, MaskedVector, ModelUpdate
 from foltr.edge_client.store.store import UNNUMBERED, Interaction
 
-# --- what is sent -------------------------------------------------------------------------------------------------
-
 
 async def test_an_update_has_exactly_as_many_interactions_as_the_policy_says(device):
     """Masked and charged; whatever the round announces, fewer are no update, and more wait for the next."""
@@ -146,9 +144,6 @@ async def test_an_alteration_is_masked_and_clipped_like_anything_else(make):
         await device.agent.contributor._altering  # noqa: SLF001
     assert device.open(await device.update()).tolist() == [-BOUND] + [0] * (N_FEATURES - 1)
     assert device.store.spent().last == 1
-
-
-# --- when -----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_device_takes_part_in_one_of_each_b_rounds(make):
