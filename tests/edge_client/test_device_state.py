@@ -95,7 +95,7 @@ def identity(url):
     ids=str,
 )
 async def test_a_ranker_says_whose_order_it_shows(mqtt_broker, path, options, order):
-    """From the first model on; also if that cannot rank what the application has, as it says or as clicks show."""
+    """From the first model on; also if that cannot rank what the application has; it says so, or clicks show it."""
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, **grouped(**options))
         assert ranker.state.order == ListOrder(Source.BASE)
@@ -129,7 +129,7 @@ def test_features_far_from_what_learning_is_made_for_are_said_once(nowhere, path
 
 
 def test_what_a_schema_scales_is_in_range(path):
-    """So there is nothing to say."""
+    """So it says nothing."""
     schema = path.with_name("shop.json")
     schema.write_text(
         """{"name": "shop", "version": 1, "features": [

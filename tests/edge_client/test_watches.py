@@ -33,7 +33,7 @@ def test_nothing_is_known_before_something_is_heard(watch):
 
 
 def test_a_beat_holds_until_three_are_missing(watch):
-    """By the device's own monotonic clock, whatever the beat says; one may be late, and one lost with a connection."""
+    """By the device's own monotonic clock, not by the beat's; one may be late, and one lost with a connection."""
     watch.receive(beat(federation="photos"), 0.0)
     assert watch.online(0.0) is None
     for at, now in ((1e9, 100.0), (0.0, 200.0), (9e10, 300.0)):
@@ -95,7 +95,7 @@ class Listener:
         (head(0), "the log ending with entry 0"),
         (head(5, watermark=1), "another one in its place"),
     ],
-    ids=["cut", "emptied", "made anew"],
+    ids=["cut", "emptied", "made again"],
 )
 def test_a_log_that_was_cut_is_said_once(store, later, words):
     """To the observer, and as a remark with what to do about it."""

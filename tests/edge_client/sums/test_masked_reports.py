@@ -35,7 +35,7 @@ def sent(evaluation=None, signed=EVALUATING, vote=None, value=0.0):
 @pytest.mark.parametrize(("opinion", "votes"), [(-1, [64, 0]), (1, [0, 64]), (0, [0, 0]), (None, [0, 0])])
 @pytest.mark.parametrize("value", [0.0, 1e30])
 def test_a_vote_is_its_weight_in_one_of_two_numbers(opinion, votes, value):
-    """Behind the update, whatever that is; and the proofs, which `opened` checks, pass."""
+    """Behind any update; and the proofs, which `opened` checks, pass."""
     update, bound = sent(signed=VOTING, vote=opinion, value=value), VOTING.policy.bound
     integers = opened(update, VOTING, KEY.public)
     assert integers.tolist() == [bound if value else 0, *[0] * (DIM - 1), *votes]
@@ -157,7 +157,7 @@ async def test_a_newer_policy_says_whether_it_is_asked_for(tmp_path):
     for number, signed in enumerate(heard, start=1):
         device.hear_policy(signed)
         device.signed = signed
-        device.join()  # under another policy watermarks are asked for anew
+        device.join()  # under another policy it asks for its watermark again
         device.announce(number)
         click(device, 0, 0)
         update = await device.update()

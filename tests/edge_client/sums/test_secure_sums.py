@@ -21,7 +21,7 @@ from foltr.edge_client.store.store import UNNUMBERED, Interaction
 
 
 async def test_an_update_has_exactly_as_many_interactions_as_the_policy_says(device):
-    """Masked and charged; whatever the round announces, fewer are no update, and more wait for the next."""
+    """Masked and charged; not as the round announces: fewer are no update, and more wait for the next."""
     device.announce(1)  # one to ten, it says
     device.see(1)
     assert await device.is_silent()
@@ -117,7 +117,7 @@ async def test_personal_weights_go_on_although_an_update_does_not_count(make):
     ],
 )
 async def test_what_no_sum_can_be_made_of_gets_nothing(make, dim, method, cause):
-    """Which is said once."""
+    """The log says so once."""
     device = make(policy(dim), learner=None)
     training = training_for(method, {}, 2)
     with capture_logs() as logs:
@@ -166,7 +166,7 @@ def _pending(device):
 
 
 async def test_one_round_gets_one_participation_even_from_a_device_that_is_started_again(device):
-    """Late, refused, or told that it began elsewhere: no second one in the round, whoever asks for it."""
+    """Late, refused, or told that it began elsewhere: no second one in the round, also if it is asked for."""
     device.announce(1)
     device.see(*range(6))
     device.answer(await device.update(), ReceiptCode.OVERLAPS)

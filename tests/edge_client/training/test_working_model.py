@@ -123,7 +123,7 @@ def test_a_learner_that_ends_in_nonsense_is_not_followed(rng):
     ],
 )
 def test_a_method_that_cannot_be_used_says_so(model, training):
-    """In words, before anything is learned by it."""
+    """With a reason, before anything is learned by it."""
     with pytest.raises(SettingsError):
         device_for(model, training, CONTEXT)
 
@@ -155,7 +155,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("method", "ranker"), PAIRS)
 def test_a_snapshot_does_not_change_when_the_device_learns(method, ranker, rng):
-    """No method changes in place what it ranks by, so a shallow copy is enough for whoever ranks meanwhile."""
+    """No method changes in place what it ranks by, so a shallow copy is enough for a thread that ranks meanwhile."""
     training = trainings(interactions=20)[method]
     model = model_for(training, ranker, rng)
     working_model = WorkingModel(model, training, device_for(model, training, DeviceContext(1)))
