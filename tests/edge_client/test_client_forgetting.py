@@ -71,9 +71,6 @@ async def contributed(federator, client):
     see(client, 5)
 
 
-# --- asking ---------------------------------------------------------------------------------------------------
-
-
 async def test_a_request_is_signed_and_waits_for_a_federator_that_is_away(mqtt_broker):
     """The broker retains it; a device that has gone offline meanwhile says so."""
     credentials = identity()
@@ -108,9 +105,6 @@ async def test_a_request_is_repeated_until_it_is_answered(mqtt_broker):
         assert await client.forget_me(timeout_s=0.1) == ForgetResult("forgetting")  # clock: runs out
         await forgotten(federator)
         assert await asking == await client.forget_me() == ForgetResult("forgotten", "a signed receipt")
-
-
-# --- refusals -------------------------------------------------------------------------------------------------
 
 
 async def test_a_refusal_says_what_to_do(mqtt_broker):
@@ -162,9 +156,6 @@ async def test_notices_for_others_or_by_others_change_nothing(mqtt_broker):
         await federator.announce(1, newest=model(3))
         await client.next_round()  # the inbox was heard before
         assert not client.forgotten
-
-
-# --- being forgotten ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -261,9 +252,6 @@ async def test_a_full_disk_is_no_reason_to_remember(mqtt_broker, path, monkeypat
         assert store.forgotten
 
 
-# --- the wish outlives the process and the broker -------------------------------------------------------------
-
-
 async def asked_in_an_earlier_life(url, path):
     """The device had an update on its way and a click that waits; it asked, and ended without an answer."""
     async with Federator(url) as federator, device(url, path) as client:
@@ -287,6 +275,8 @@ async def test_asking_without_a_broker_keeps_the_wish(mosquitto_server, path):
             await federator.nothing_on("join")
             await federator.nothing_on("status")
             await until(lambda: client.forget_state == "sent")
+            assert not await client.leave(timeout_s=0.1), "a leave that fails must not let it speak again"
+            await federator.nothing_on("leave")
 
 
 async def test_a_wish_that_cannot_be_stored_is_not_sent(mqtt_broker, path, monkeypatch):

@@ -166,6 +166,7 @@ def test_what_is_wrong_is_told_before_the_store_is_opened(path):
         {"click_window_s": 86401.0},
         {"click_window_s": float("nan")},
         {"propensities": [2.0]},
+        {"propensities": ["x"]},
     ):
         with pytest.raises((SettingsError, DataError)) as caught:
             pytest.fail(f"{wrong}: {SearchRanker(**grouped(**wrong), store=path)}")

@@ -82,6 +82,9 @@ def test_what_waits_to_be_saved_is_bounded_and_asks_once(path):
         assert [row[0] for row in store.rows("SELECT serp_id FROM recent_lists")] == ["7", "8", "9"]
         store.recent.remember(listed("next"))
         assert len(asked) == 2
+    asked[1]()  # too late: closing has saved it
+    with opened(path) as store:
+        assert store.recent.find("next").serp.serp_id == "next"
 
 
 def test_a_list_of_another_ranker_is_refused(path):

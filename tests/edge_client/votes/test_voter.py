@@ -82,6 +82,15 @@ def device(store):
     return one
 
 
+def test_a_device_without_votes_takes_no_anchor(store):
+    """If it hears one all the same."""
+    silent = PlayedDevice(store, votes=False)
+    silent.hear_anchor(4)
+    silent.hear_round(announced(6, WEIGHTS))
+    click(silent, 3)
+    assert (store.anchor(), silent.agent.voter.comparison) == (None, Comparison())
+
+
 def test_what_cannot_be_stored_is_not_known(device, store, monkeypatch):
     """The list is recorded again, and compared once."""
     assert click(device, 3) == 3
