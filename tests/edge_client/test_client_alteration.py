@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.federator_by_hand import N_FEATURES, Federator, content, device, in_round, see, taken_in
+from support.federator_by_hand import N_FEATURES, Federator, content, device, see, taken_in
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import DataError
@@ -46,53 +46,30 @@ async def test_what_is_sent_is_what_was_made_of_it(mqtt_broker):
         assert client.n_waiting == 0
 
 
-async def test_nothing_checks_what_is_sent(mqtt_broker):
-    """Values that are no numbers get as far as the federator, which is who has to refuse them."""
-
-    async def no_numbers(update, _round):
-        return DenseDelta(dim=update.body.dim, values=pack_vector(np.full(update.body.dim, np.nan)))
-
-    async with in_round(mqtt_broker, alter_update=no_numbers) as (federator, client):
-        see(client, 1, 2)
-        assert np.isnan(unpack_vector((await federator.update()).body.values)).all()
-
-
-async def test_it_may_take_its_time(mqtt_broker):
-    """Ranking and recording go on, nothing is settled before, and what came meanwhile waits for the next update."""
+async def test_it_may_take_its_time(mqtt_broker, path):
+    """Ranking and recording go on; what comes too late goes into the open round's update, or waits for a restart."""
     held = Held()
-    async with in_round(mqtt_broker, alter_update=held) as (federator, client):
-        await taken_in(client)
-        see(client, 1, 2, 3)
-        assert not await client.wait_settled(0.1)
-        await federator.nothing_on("updates")
-        held.release.set()
-        assert content(await federator.update()) == [1, 2]
-        assert (held.rounds, client.n_waiting) == ([1], 1)
-
-
-async def test_what_comes_too_late_is_not_sent(mqtt_broker):
-    """Its interactions go into the update of the round that is open by then."""
-    held = Held()
-    async with in_round(mqtt_broker, alter_update=held) as (federator, client):
-        await taken_in(client)
-        see(client, 1, 2)
-        await federator.announce(2, base=1)
-        await client.next_round(after=1)
-        held.release.set()
-        update = await federator.update()
-        assert (update.round, update.base_version, content(update)) == (2, 1, [1, 2])
-        assert held.rounds == [1, 2]
-
-
-async def test_closing_does_not_wait_for_it(mqtt_broker, path):
-    """The interactions are still there for the next start."""
     async with Federator(mqtt_broker) as federator:
-        async with device(mqtt_broker, path, alter_update=Held()) as client:
+        async with device(mqtt_broker, path, alter_update=held) as client:
             await federator.announce(1)
             await client.next_round()
-            see(client, 1, 2)
+            await taken_in(client)
+            see(client, 1, 2, 3)
+            assert not await client.wait_settled(0.1)
+            await federator.nothing_on("updates")
+            await federator.announce(2, base=1)
+            await client.next_round(after=1)
+            held.release.set()
+            update = await federator.update()
+            assert (update.round, update.base_version, content(update)) == (2, 1, [1, 2, 3])
+            assert held.rounds == [1, 2]
+            await federator.accept(update, client)
+            held.release.clear()
+            await federator.announce(3, base=2)
+            await client.next_round(after=2)
+            see(client, 4, 5)
         async with device(mqtt_broker, path):
-            assert content(await federator.update()) == [1, 2]
+            assert content(await federator.update()) == [4, 5]
 
 
 async def test_an_alteration_that_fails_sends_nothing(mqtt_broker):

@@ -1,8 +1,8 @@
-"""What must not stop a device: nonsense from the network, a full disk, another one's store."""
+"""What must not stop a device: nonsense from the network, a full disk, a lost database."""
 
-import numpy as np
 import pytest
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, content, device, in_round, model, see
+from structlog.testing import capture_logs
+from support.federator_by_hand import TOPICS, Federator, content, device, in_round, model, see
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import DataError, SettingsError
@@ -14,32 +14,28 @@ from foltr.edge_client.store.store import DeviceStore
 
 async def test_nonsense_from_the_network_is_ignored(mqtt_broker):
     """Broken bytes on any topic a device hears, and messages for another federation, change nothing."""
-    async with in_round(mqtt_broker) as (federator, client):
-        foreign = model(9).model_copy(update={"federation": "photos"})
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(1)
+        announced = await client.next_round()
+        foreign_model = model(9).model_copy(update={"federation": "photos"})
+        foreign_round = announced.model_copy(update={"federation": "photos", "round": 77})
         inbox = TOPICS.client("device-7", ClientTopic.INBOX)
         for topic, payload in (
             (TOPICS.model, b"\xc1"),
             (TOPICS.round, b""),
             (inbox, b"\x00" * 1_000),
             (inbox, encode(model())),
-            (TOPICS.model, encode(foreign)),
+            (TOPICS.model, encode(foreign_model)),
+            (TOPICS.round, encode(foreign_round)),
         ):
             await federator.link.publish(topic, payload)
         see(client, 1, 2)
-        assert content(await federator.update()) == [1, 2]
-        assert client.model_version == 0
+        update = await federator.update()
+        assert (update.round, content(update), client.model_version) == (1, [1, 2], 0)
 
 
-async def test_a_round_of_another_federation_is_ignored(mqtt_broker):
-    """As its model is: a misdirected announcement must not make updates for a round that is not there."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(1)
-        announced = await client.next_round()
-        foreign = announced.model_copy(update={"federation": "photos", "round": 77})
-        await federator.link.publish(TOPICS.round, encode(foreign))
-        await federator.nothing_on("updates")
-        see(client, 1, 2)
-        assert (await federator.update()).round == 1
+def full(*_, **__):
+    raise DataError("device store: database or disk is full")
 
 
 async def test_a_receipt_that_cannot_be_stored_is_asked_for_again(mqtt_broker, monkeypatch):
@@ -49,47 +45,17 @@ async def test_a_receipt_that_cannot_be_stored_is_asked_for_again(mqtt_broker, m
         see(client, 1, 2)
         first = await federator.update()
         with monkeypatch.context() as full_disk:
-
-            def fail(*_, **__):
-                raise DataError("device store: database or disk is full")
-
-            full_disk.setattr(DeviceStore, "settle", fail)
+            full_disk.setattr(DeviceStore, "settle", full)
             await federator.receipt(first, ReceiptCode.ACCEPTED)
             await until(lambda: client.receipts.get("accepted") == 1)
         await federator.receipt(await federator.update(), ReceiptCode.DUPLICATE)
         assert await client.wait_settled(PATIENCE_S)
-        await federator.announce(2, base=1)
-        await client.next_round(after=1)
-        see(client, 3, 4)
-        while (update := await federator.update()).update_id == first.update_id:
-            pass  # sent again before the answer came
-        assert content(update) == [3, 4]
-
-
-async def test_clicks_that_cannot_be_stored_are_told(nowhere, monkeypatch):
-    """The application gets the error and may record the same list again when there is room."""
-    async with device(nowhere) as client:
-        serp = client.rank(np.eye(3, N_FEATURES))
-        with monkeypatch.context() as full_disk:
-
-            def fail(*_, **__):
-                raise DataError("device store: database or disk is full")
-
-            full_disk.setattr(DeviceStore, "add_interaction", fail)
-            with pytest.raises(DataError, match="full"):
-                client.record_clicks(serp, [0])
-        client.record_clicks(serp, [0])
-        assert client.n_waiting == 1
 
 
 async def test_a_model_that_cannot_be_stored_is_used(mqtt_broker, monkeypatch):
     """Keeping it on disk is for the next start; a full disk does not make the device sit out the round."""
     async with in_round(mqtt_broker) as (federator, client):
-
-        def fail(*_):
-            raise DataError("device store: database or disk is full")
-
-        monkeypatch.setattr(DeviceStore, "put_model", fail)
+        monkeypatch.setattr(DeviceStore, "put_model", full)
         await federator.announce(2, base=1)
         await client.next_round(after=1)
         assert client.model_version == 1
@@ -97,12 +63,22 @@ async def test_a_model_that_cannot_be_stored_is_used(mqtt_broker, monkeypatch):
         assert (await federator.update()).base_version == 1
 
 
-async def test_a_store_of_another_device_is_refused(nowhere, path):
-    """Two devices do not mix their clicks."""
-    async with device(nowhere, path):
-        pass
-    with pytest.raises(SettingsError, match="one store per client"):
-        await device(nowhere, path, client_id="device-8").__aenter__()
+async def test_a_federation_that_lost_its_database_is_gone_on_with(mqtt_broker, path):
+    """What the device has kept is learned again; the log names whose database it was."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker, path) as client:
+            for number in (1, 2):
+                await federator.announce(number, base=number)
+                await client.next_round(after=number - 1)
+                see(client, number, number + 4)
+                await federator.accept(await federator.update(), client)
+        federator.watermarks.clear()
+        with capture_logs() as logs:
+            async with device(mqtt_broker, path) as client:
+                await federator.announce(1, base=0)
+                assert content(await federator.update()) == [1, 2, 5, 6]
+        told = [line for line in logs if line["event"] == "federation_updates_lost"]
+        assert [(line["federation"], line["watermark_before"], line["watermark"]) for line in told] == [("mail", 4, 0)]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "+", "a b"])

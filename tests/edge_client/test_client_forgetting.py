@@ -1,11 +1,8 @@
-"""Forget me, from the device's side: asking, hearing, deleting, and being nobody afterwards."""
+"""Forget me, from the device's side: the wish outlives the process and the broker, until it is nobody afterwards."""
 
 import asyncio
 import contextlib
 import sqlite3
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +22,6 @@ from support.federator_by_hand import (
     retained,
     see,
     taken_in,
-    until_disconnected,
 )
 from support.waiting import PATIENCE_S, until
 
@@ -33,18 +29,17 @@ from foltr.core.errors import DataError, FoltrError, UnavailableError
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.membership import Forget, Status
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
-from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.signing import SigningKey, sequence_of
 from foltr.core.protocol.topics import ClientTopic
 from foltr.edge_client.client import ForgetResult
+from foltr.edge_client.events import ForgetStateChanged
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.store.store_file import MetaKey
 
 STRANGER = SigningKey.generate()
 INBOX, FORGET, STATUS = (
     TOPICS.client("device-7", topic) for topic in (ClientTopic.INBOX, ClientTopic.FORGET, ClientTopic.STATUS)
 )
 RECEIPT = b"a signed receipt"
-REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -74,25 +69,6 @@ async def contributed(federator, client):
     see(client, 3, 4)
     await federator.update()
     see(client, 5)
-
-
-# --- asking ---------------------------------------------------------------------------------------------------
-
-
-async def test_a_device_is_forgotten(mqtt_broker, path):
-    """It asks, goes on waiting while its updates are unlearned, and returns the receipt."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
-        await contributed(federator, client)
-        assert not client.forgotten
-        asking = asyncio.create_task(client.forget_me())
-        assert decode(await federator.next("forget"), Forget) == Forget(federation="mail", client_id="device-7")
-        await tell(federator, ReceiptCode.FORGETTING)
-        await until(lambda: client.forgotten)
-        assert not asking.done()
-        await forgotten(federator)
-        assert await asking == ForgetResult("forgotten", "a signed receipt")
-        assert await retained(mqtt_broker, FORGET, STATUS) == {}
-    assert await retained(mqtt_broker, FORGET, STATUS) == {}
 
 
 async def test_a_request_is_signed_and_waits_for_a_federator_that_is_away(mqtt_broker):
@@ -126,40 +102,9 @@ async def test_a_request_is_repeated_until_it_is_answered(mqtt_broker):
         while not await federator.next("forget"):
             pass  # until it is repeated
         assert FORGET not in await retained(mqtt_broker, FORGET, STATUS)
-        await forgotten(federator)
-        assert (await asking).receipt == "a signed receipt"
-
-
-async def test_what_is_known_is_returned_in_time(mqtt_broker):
-    """Unlearning may take longer than somebody waits; they may ask again, and again for the receipt."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.next("join")
-        await tell(federator, ReceiptCode.FORGETTING)
-        await until(lambda: client.forgotten)
         assert await client.forget_me(timeout_s=0.1) == ForgetResult("forgetting")  # clock: runs out
-        asking = asyncio.create_task(client.forget_me())
-        await federator.next("forget")
         await forgotten(federator)
         assert await asking == await client.forget_me() == ForgetResult("forgotten", "a signed receipt")
-
-
-async def test_a_broker_that_goes_while_the_device_waits(mosquitto_server):
-    """The request is sent again once it is back."""
-    async with device(mosquitto_server.url) as client:
-        async with Federator(mosquitto_server.url) as federator:
-            await federator.next("join")
-            asking = asyncio.create_task(client.forget_me())
-            await federator.next("forget")
-        mosquitto_server.kill()
-        await until_disconnected(client)
-        mosquitto_server.start()
-        async with Federator(mosquitto_server.url) as federator:
-            await federator.next("forget")
-            await forgotten(federator)
-            assert (await asking).state == "forgotten"
-
-
-# --- refusals -------------------------------------------------------------------------------------------------
 
 
 async def test_a_refusal_says_what_to_do(mqtt_broker):
@@ -179,20 +124,6 @@ async def test_a_refusal_says_what_to_do(mqtt_broker):
                 await asking
             assert FORGET not in await retained(mqtt_broker, FORGET, STATUS)
             assert not client.forgotten
-        see(client, 1, 2)
-        assert content(await federator.update()) == [1, 2]
-
-
-async def test_a_refusal_of_a_later_request_lets_the_device_go_on(mqtt_broker):
-    """The first was not answered in time, and kept it silent until then."""
-    async with in_round(mqtt_broker) as (federator, client):
-        assert (await client.forget_me(timeout_s=0.01)).state == "sent"  # clock: runs out
-        asking = asyncio.create_task(client.forget_me())
-        for _ in range(2):
-            await federator.next("forget")
-        await tell(federator, ReceiptCode.BAD_SIGNATURE)
-        with pytest.raises(FoltrError, match="bad_signature"):
-            await asking
         see(client, 1, 2)
         assert content(await federator.update()) == [1, 2]
 
@@ -225,9 +156,6 @@ async def test_notices_for_others_or_by_others_change_nothing(mqtt_broker):
         await federator.announce(1, newest=model(3))
         await client.next_round()  # the inbox was heard before
         assert not client.forgotten
-
-
-# --- being forgotten ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -276,27 +204,6 @@ async def test_the_device_deletes_what_it_kept(mqtt_broker, path, hears):
     assert await retained(mqtt_broker, FORGET, STATUS) == {}
 
 
-async def test_ranking_and_recording_go_on_and_leave_nothing(mqtt_broker, path):
-    """The application need not know: documents come in the order they were given, and no click is stored."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
-        await contributed(federator, client)
-        before = client.rank(np.eye(5, N_FEATURES))
-        await forgotten(federator)
-        await until(lambda: client.forgotten)
-        serp = client.rank(np.eye(5, N_FEATURES), k=3)
-        assert serp.ranking.tolist() == [0, 1, 2]
-        assert serp.model_version is None
-        for shown in (serp, before):
-            client.record_clicks(shown, [1])
-        with pytest.raises(DataError, match="position 3"):
-            client.record_clicks(serp, [3])
-        await federator.announce(3, base=2)
-        await federator.nothing_on("updates")
-        assert (client.n_waiting, client.model_version) == (0, None)
-    with stored(path) as store:
-        assert store.meta(MetaKey.MODEL) is None
-
-
 async def test_a_client_constructed_later_knows_it(mqtt_broker, path):
     """It says so once, contributes and joins no more, keeps nothing, and may ask for its receipt again."""
     async with Federator(mqtt_broker) as federator:
@@ -325,44 +232,6 @@ async def test_a_client_constructed_later_knows_it(mqtt_broker, path):
         assert await retained(mqtt_broker, FORGET, STATUS) == {}
 
 
-WAITING = """
-import asyncio, sys
-from foltr import Connection, EdgeClient
-
-async def main():
-    connection = Connection(sys.argv[1], "mail", "device-7")
-    async with EdgeClient(store=sys.argv[2], connection=connection) as client:
-        await client.wait_connected(240.0)
-        print("connected", flush=True)
-        await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
-async def test_a_forgotten_device_that_is_killed_leaves_no_status(mqtt_broker, path):
-    """The last will of its later connections clears the status instead of setting one."""
-    async with Federator(mqtt_broker) as federator:
-        async with device(mqtt_broker, path) as client:
-            await federator.next("join")
-            await forgotten(federator)
-            await until(lambda: client.forgotten)
-        while await federator.next("status"):
-            pass  # the device has said hello, and then cleared it
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", WAITING, mqtt_broker, str(path), cwd=REPOSITORY, stdout=subprocess.PIPE
-        )
-        assert await process.stdout.readline() == b"connected\n"
-        assert await federator.next("status") == b""  # whatever the run before may have left
-        with contextlib.suppress(TimeoutError):  # that run may have said so itself
-            async with asyncio.timeout(QUIET_S):
-                await federator.next("status")
-        process.kill()
-        await process.wait()
-        assert await federator.next("status") == b""  # the last will
-    assert await retained(mqtt_broker, FORGET, STATUS) == {}
-
-
 async def test_a_full_disk_is_no_reason_to_remember(mqtt_broker, path, monkeypatch):
     """What could not be deleted at once is deleted later; meanwhile nothing is used or stored."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
@@ -381,3 +250,138 @@ async def test_a_full_disk_is_no_reason_to_remember(mqtt_broker, path, monkeypat
         await until(lambda: client.n_waiting == 0)
     with stored(path) as store:
         assert store.forgotten
+
+
+async def asked_in_an_earlier_life(url, path):
+    """The device had an update on its way and a click that waits; it asked, and ended without an answer."""
+    async with Federator(url) as federator, device(url, path) as client:
+        await federator.announce(1)
+        await client.next_round()
+        await taken_in(client)
+        see(client, 1, 2)
+        await federator.update()
+        see(client, 3)
+        assert (await client.forget_me(timeout_s=0.05)).state == "sent"  # clock: runs out
+
+
+async def test_asking_without_a_broker_keeps_the_wish(mosquitto_server, path):
+    """The application hears that it is asked and not sent; it is sent as soon as a broker is there, before all else."""
+    mosquitto_server.stop()
+    async with device(mosquitto_server.url, path) as client:
+        assert await client.forget_me(timeout_s=0.1) == ForgetResult("asked")  # clock: runs out
+        mosquitto_server.start()
+        async with Federator(mosquitto_server.url) as federator:
+            await federator.next("forget")
+            await federator.nothing_on("join")
+            await federator.nothing_on("status")
+            await until(lambda: client.forget_state == "sent")
+            assert not await client.leave(timeout_s=PATIENCE_S), "it asked, and says nothing else"
+            await federator.nothing_on("leave")
+
+
+async def test_a_wish_that_cannot_be_stored_is_not_sent(mqtt_broker, path, monkeypatch):
+    """The application is told; nothing was changed, and the device goes on."""
+    async with in_round(mqtt_broker, path) as (federator, client):
+        await taken_in(client)
+        with monkeypatch.context() as full_disk:
+
+            def fail(*_):
+                raise DataError("device store: database or disk is full")
+
+            full_disk.setattr(DeviceStore, "put_forget_state", fail)
+            with pytest.raises(DataError, match="full"):
+                await client.forget_me()
+        await federator.nothing_on("forget")
+        assert client.forget_state is None
+        see(client, 1, 2)
+        assert content(await federator.update()) == [1, 2]
+
+
+async def test_a_refusal_that_nobody_waits_for_keeps_the_device_silent(mqtt_broker, path):
+    """After a restart the person still wants to go: the device says so once, and the next call raises it."""
+    await asked_in_an_earlier_life(mqtt_broker, path)
+    with capture_logs() as logs:
+        async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
+            await until(lambda: client.forget_state == "sent")
+            while federator.n_heard("forget"):
+                await federator.next("forget")
+            await tell(federator, ReceiptCode.BAD_SIGNATURE)
+            await until(lambda: any(line["event"] == "forget_refused" for line in logs))
+            await federator.announce(2)
+            see(client, 4, 5)
+            await federator.nothing_on("join")
+            assert client.forget_state == "sent"
+            assert "bad_signature" in client.blocker.message
+            asking = asyncio.create_task(client.forget_me())
+            while not await federator.next("forget"):
+                pass
+            await tell(federator, ReceiptCode.BAD_SIGNATURE)
+            with pytest.raises(FoltrError, match="bad_signature"):
+                await asking
+            assert client.forget_state is None
+            await federator.next("join")
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
+        await federator.next("join")  # it is what it was, after a restart too
+
+
+@pytest.mark.parametrize("code", [ReceiptCode.ERASING, ReceiptCode.FORGETTING, ReceiptCode.FORGOTTEN])
+async def test_what_the_federation_says_is_what_a_person_sees(mqtt_broker, path, code):
+    """By the result, the property, the event and the state: `erasing` is not said to be erased."""
+    events = []
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path, on_event=events.append) as client:
+        await federator.next("join")
+        asking = asyncio.create_task(client.forget_me(timeout_s=PATIENCE_S))
+        await federator.next("forget")
+        # The federator's word may be read together with the broker's acknowledgement of the wish.
+        await until(lambda: client.forget_state == "sent")
+        await tell(federator, code)
+        await until(lambda: client.forget_state == code.value)
+        asking.cancel()
+        assert (await client.forget_me(timeout_s=0.01)).state == code.value  # clock: runs out
+    states = [event.state for event in events if isinstance(event, ForgetStateChanged)]
+    assert states == ["asked", "sent", code.value]
+    with_store = DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)
+    assert with_store.forget_state() == code.value
+    with_store.close()
+
+
+async def test_who_hears_forgotten_by_a_join_claims_no_more_than_it_knows(mqtt_broker):
+    """The name is nobody's: that does not say that all is erased. Asked, the federation says how far it is."""
+    async with Federator(mqtt_broker, takes_joins=False) as federator, device(mqtt_broker) as client:
+        await federator.next("join")
+        await federator.membership("device-7", ReceiptCode.FORGOTTEN)
+        await until(lambda: client.forgotten)
+        assert client.forget_state == "erasing"
+        asking = asyncio.create_task(client.forget_me())
+        while not await federator.next("forget"):
+            pass
+        await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT)
+        assert (await asking).state == "forgotten"
+
+
+async def test_a_federation_restored_from_before_hears_the_wish_again(mqtt_broker, path):
+    """A new epoch may be a restored database, with the client in it: who asked asks again, although it was erased."""
+    credentials = identity()
+    async with (
+        Federator(mqtt_broker, key=FEDERATOR) as federator,
+        enrolled(mqtt_broker, credentials, path) as client,
+    ):
+        await federator.announce(1, sequence=sequence_of(1, 1))
+        asking = asyncio.create_task(client.forget_me())
+        await federator.next("forget")
+        await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT)
+        assert (await asking).state == "forgotten"
+        await federator.announce(2, sequence=sequence_of(1, 2))
+        while await federator.next("forget"):
+            pass  # until it is cleared
+        await asyncio.sleep(QUIET_S)
+        while federator.n_heard("forget"):
+            assert await federator.next("forget") == b""  # cleared once more
+        await federator.announce(1, sequence=sequence_of(2, 1))
+        assert await federator.next("forget")
+        await tell(federator, ReceiptCode.ERASING)
+        await until(lambda: client.forget_state == "erasing")
+    async with enrolled(mqtt_broker, credentials, path) as client:
+        assert client.forget_state == "erasing"
+        assert client.forgotten
+        await client.wait_connected(PATIENCE_S)

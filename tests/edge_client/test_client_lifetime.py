@@ -23,27 +23,15 @@ DOCUMENTS = np.eye(3, N_FEATURES)
 
 
 def test_a_client_that_is_never_entered_keeps_no_store(nowhere, path):
-    """Neither makes it, nor locks it for the one that is."""
+    """Neither makes it, nor locks it for the one that is; it names how to enter it, as a plain `with` would not."""
     client = device(nowhere, path)
     assert not path.exists()
     with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=9)):
         pass
     with pytest.raises(UsageError, match="was not entered yet: `async with EdgeClient"):
         client.rank(DOCUMENTS)
-
-
-def test_a_plain_with_says_what_to_use(nowhere):
-    """Python's own error would name a method that is missing."""
-    with pytest.raises(UsageError, match=r"`async with EdgeClient.*`with SearchRanker"), device(nowhere):
+    with pytest.raises(UsageError, match=r"`async with EdgeClient.*`with SearchRanker"), client:
         pass
-
-
-async def test_a_client_is_entered_once(nowhere):
-    """What went before is in its counters; another one begins anew."""
-    async with device(nowhere) as client:
-        pass
-    with pytest.raises(UsageError, match="entered before"):
-        await client.__aenter__()
 
 
 async def test_a_client_belongs_to_the_thread_that_entered_it(nowhere):
@@ -66,12 +54,14 @@ async def test_a_client_belongs_to_the_loop_that_entered_it(nowhere, wait):
 
 
 async def test_a_client_that_is_over_says_so(nowhere, path):
-    """It ranks on, and stores nothing."""
+    """It ranks on, stores nothing, and is not entered again: what went before is in its counters."""
     async with device(nowhere, path) as client:
         serp = client.rank(DOCUMENTS)
     assert len(client.rank(DOCUMENTS).ranking) == 3
     with pytest.raises(UsageError, match="it is closed"):
         client.record_clicks(serp, [0])
+    with pytest.raises(UsageError, match="entered before"):
+        await client.__aenter__()
 
 
 async def test_scores_and_weights_are_those_that_rank(mqtt_broker):

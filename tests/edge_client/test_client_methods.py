@@ -1,29 +1,19 @@
 """A device learns by the method that its federation announces, and sends what that method sends."""
 
-import math
-
 import numpy as np
 import pytest
-from support.device_stores import stored
-from support.federator_by_hand import N_FEATURES, Federator, announced, device, taken_in
-from support.sampled_lists import interaction_of, reversals_of, shown_by
+from support.federator_by_hand import N_FEATURES, Federator, announced, device
+from support.sampled_lists import interaction_of, shown_by
 from support.small_rankers import LINEAR, NEURAL, trainings
 from support.waiting import until
 
 from foltr.core.data.synthetic import synthetic_dataset
-from foltr.core.errors import DataError, SettingsError
 from foltr.core.evaluation.click_models import click_model, clicks_from_draws
-from foltr.core.learning.display import best_list
-from foltr.core.learning.linear import score
-from foltr.core.learning.pdgd import pdgd_step
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.registry import initial_weights, make_device, n_auxiliary
 from foltr.core.numerics.streams import client_streams
-from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import unpack_vector
-from foltr.core.protocol.trainings import FedPerTraining, PersonalTraining
 from foltr.edge_client.simulated_user import SimulatedUser
-from foltr.edge_client.training.working_model import mark_state
 
 K, N_INTERACTIONS = 5, 4
 METHODS = [*trainings(), "fedips, propensities estimated"]
@@ -97,98 +87,6 @@ async def test_an_update_is_what_the_method_makes_of_it(mqtt_broker, dataset, rn
             await federator.accept(update, client)
 
 
-@pytest.mark.parametrize("method", ["fedper", "fpdgd-personal", "fedips, propensities estimated"])
-async def test_what_is_personal_survives_a_restart(mqtt_broker, path, dataset, rng, method):
-    """Switched off in a round, before the receipt and after it, a device goes on with what it had learned."""
-    training, ranker = training_of(method), ranker_of(method)
-    first = initial_weights(training, ranker, rng)
-    local_state = None
-    async with Federator(mqtt_broker) as federator:
-        for number in (1, 2):
-            weights = first + np.float32(0.1 * number)
-            await federator.announce(number, training=training, newest=model_for(method, number, weights))
-            # The same device, never switched off.
-            by_hand = make_device(training, ranker, weights, number, DeviceContext(1, local_state))
-            for i in range(N_INTERACTIONS):
-                features = dataset.query(i).features
-                async with device(mqtt_broker, path, learner=None, gate=False) as client:
-                    await client.next_round()
-                    await taken_in(client)
-                    serp = client.rank(features)
-                    scores, _ = by_hand.scores(features, exploring=True)
-                    if serp.reversals.any():
-                        np.testing.assert_allclose(serp.reversals, reversals_of(scores, serp.ranking), rtol=1e-11)
-                    else:
-                        np.testing.assert_array_equal(serp.ranking, best_list(scores, K).ranking)
-                    client.record_clicks(serp, [1, 3])
-                    clicks = np.isin(np.arange(K), [1, 3])
-                    by_hand.learn(interaction_of(i, features, serp, clicks, 0, number), None)
-            local_state = by_hand.local_state()
-            kept = mark_state(local_state, training)
-            with stored(path) as store:
-                assert (store.pending_update() is None, store.local_state()) == (False, kept)
-            async with device(mqtt_broker, path, learner=None, gate=False) as client:
-                update = await federator.update()
-                assert update.body == by_hand.body(None)
-                await federator.accept(update, client)
-            with stored(path) as store:
-                assert (store.pending_update() is None, store.local_state()) == (True, kept)
-
-
-async def test_a_device_without_a_seed_keeps_its_perturbation(mqtt_broker, path, dataset):
-    """Started again in the round, it shows the same perturbed lists and sends the same seed."""
-    training, newest = training_of("foltr-es"), model_for("foltr-es", 1, np.zeros(LINEAR.n_weights, np.float32))
-    sent = []
-    async with Federator(mqtt_broker) as federator:
-        await federator.announce(1, training=training, newest=newest)
-        for _ in range(N_INTERACTIONS):
-            async with device(mqtt_broker, path, learner=None, gate=False, seed=None) as client:
-                await client.next_round()
-                serp = client.rank(dataset.query(0).features)
-                sent.append((serp.variant, tuple(serp.ranking.tolist())))
-                client.record_clicks(serp, [0])
-        async with device(mqtt_broker, path, learner=None, gate=False, seed=None):
-            assert (await federator.update()).n_interactions == N_INTERACTIONS
-    plus, minus = sent[::2], sent[1::2]
-    assert (len(set(plus)), len(set(minus))) == (1, 1)
-    assert plus[0] != minus[0]
-
-
-async def test_a_list_is_learned_later_by_what_drew_it(mqtt_broker, path, dataset, rng):
-    """Shown under one model and learned under the next: the update is PDGD's with the reversals by the first."""
-    first, second = rng.standard_normal((2, LINEAR.n_weights)).astype(np.float32)
-    with stored(path) as store:
-        store.put_model(encode(model_for("fpdgd", 0, first)))
-    async with Federator(mqtt_broker) as federator:
-        training = training_of("fpdgd").model_copy(update={"min_interactions": 1})
-        async with device(mqtt_broker, path, learner=None, gate=False) as client:
-            serp = client.rank(dataset.query(0).features)  # its method is not known yet
-            client.record_clicks(serp, [2])
-            await federator.announce(1, training=training, newest=model_for("fpdgd", 1, second))
-            update = await federator.update()
-    features = dataset.query(0).features
-    best = best_list(score(first.astype(np.float64), features), len(serp.ranking)).ranking
-    neighbours = np.abs(np.argsort(serp.ranking) - np.argsort(best))
-    assert neighbours.max() <= 1, "as long as no exploration is known, neighbours are exchanged and nothing else"
-    clicks = np.arange(len(serp.ranking)) == 2
-    seen = (second.astype(np.float64), features, serp.ranking, clicks, training.learning_rate)
-    by_first, by_second = (pdgd_step(*seen, reversals=known) - second for known in (serp.reversals, None))
-    np.testing.assert_array_equal(unpack_vector(update.body.values), by_first.astype(np.float32))
-    assert (by_first != by_second).any()
-
-
-async def test_a_senseless_announcement_does_not_end_a_device(mqtt_broker):
-    """It ranks, keeps its clicks, and contributes them once the federation makes sense again."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=None, gate=False) as client:
-        await federator.announce(1, training=FedPerTraining(min_interactions=2, max_interactions=2))
-        await client.next_round()
-        for _ in range(2):
-            client.record_clicks(client.rank(np.eye(5, N_FEATURES)), [0])
-        await federator.nothing_on("updates")
-        await federator.announce(2, training=PersonalTraining(min_interactions=2, max_interactions=2))
-        assert (await federator.update()).n_interactions == 2
-
-
 async def test_the_announced_length_is_shown(mqtt_broker):
     """Ten before anything is announced."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
@@ -196,16 +94,6 @@ async def test_the_announced_length_is_shown(mqtt_broker):
         await federator.announce(1, training=training_of("fpdgd"))
         await until(lambda: client.serp_length == K)
         assert len(client.rank(np.eye(9, N_FEATURES)).ranking) == K
-
-
-def test_settings_that_make_no_sense_are_refused_before_a_store_is_opened(nowhere):
-    """Propensities are probabilities, and a seed has 63 bits like the protocol's integers."""
-    for wrong in ([], [[1.0]], [1.0, 0.0], [1.0, 1.5], [1.0, -0.1], [math.nan], ["x"], [[1.0], [1.0, 0.5]]):
-        with pytest.raises(DataError, match="propensities"):
-            pytest.fail(f"{wrong}: {device(nowhere, propensities=wrong)}")
-    for seed in (-1, 2**63):
-        with pytest.raises(SettingsError, match="seed"):
-            pytest.fail(f"{seed}: {device(nowhere, seed=seed)}")
 
 
 async def test_known_propensities_weigh_the_clicks(mqtt_broker, dataset):

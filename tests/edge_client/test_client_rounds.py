@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import environment
-from support.federator_by_hand import TOPICS, Federator, device, in_round, retained, see
+from support.federator_by_hand import TOPICS, Federator, content, device, in_round, retained, see
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import UnavailableError
@@ -54,13 +54,6 @@ async def test_a_last_round_is_the_end_for_those_who_took_part(mqtt_broker):
             await client.next_round(after=0, timeout_s=0.1)  # clock: runs out
 
 
-async def test_waiting_for_a_round_ends(nowhere):
-    """With what is in the way, here the broker, and what to do in the message."""
-    async with device(nowhere) as client:
-        with pytest.raises(UnavailableError, match=r"no round after 7 within 0\.05 s.*foltr broker run"):
-            await client.next_round(after=7, timeout_s=0.05)  # clock: runs out
-
-
 async def test_giving_up_on_the_broker_ends_the_wait_for_a_round(nowhere):
     """No round can come any more, so nobody waits for the rest of the time; ranking goes on."""
     async with device(nowhere, give_up_after_s=0.2) as client:
@@ -68,22 +61,6 @@ async def test_giving_up_on_the_broker_ends_the_wait_for_a_round(nowhere):
             async with asyncio.timeout(PATIENCE_S):
                 await client.next_round(timeout_s=10 * PATIENCE_S)
         assert len(see(client, 1)) == 1
-
-
-async def test_nothing_pending_is_settled(nowhere):
-    """And what is pending without a receipt is not, after the time given."""
-    async with device(nowhere) as client:
-        assert await client.wait_settled(0.0)
-
-
-async def test_settling_ends(mqtt_broker):
-    """False, not an error and not a wait without end, where no receipt comes."""
-    async with in_round(mqtt_broker) as (federator, client):
-        see(client, 1, 2)
-        await federator.update()
-        settled = await client.wait_settled(0.1)
-        assert (bool(settled), settled.is_pending, settled.n_waiting) == (False, True, 0)
-        assert str(settled).startswith("an update waits for its receipt: ")
 
 
 async def test_settling_waits_for_the_federation_and_says_what_is_left(mqtt_broker):
@@ -96,25 +73,32 @@ async def test_settling_waits_for_the_federation_and_says_what_is_left(mqtt_brok
         await federator.announce(1, min_interactions=2)
         assert str(await waiting).startswith("1 lists are in no update yet: ")
         see(client, 2)
-        await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
+        update = await federator.update()
+        settled = await client.wait_settled(0.1)  # without a receipt
+        assert (bool(settled), settled.is_pending, settled.n_waiting) == (False, True, 0)
+        assert str(settled).startswith("an update waits for its receipt: ")
+        await federator.receipt(update, ReceiptCode.ACCEPTED)
         settled = await client.wait_settled(PATIENCE_S)
         assert settled
         assert str(settled) == "nothing waits"
 
 
+async def test_an_update_says_what_was_learned(mqtt_broker):
+    """Who, for which round, on which model, from how many interactions; sent as soon as there are enough."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        await federator.announce(4, base=3, min_interactions=3)
+        await client.next_round()
+        see(client, 1, 5)
+        await federator.nothing_on("updates")
+        see(client, 9)
+        update = await federator.update()
+        assert (update.federation, update.client_id) == ("mail", "device-7")
+        assert (update.round, update.base_version, content(update)) == (4, 3, [1, 5, 9])
+
+
 STATUS = TOPICS.client("device-7", ClientTopic.STATUS)
 REPOSITORY = Path(__file__).parents[2]
 NO_KERNELS = environment(NUMBA_DISABLE_JIT="1")
-
-
-async def test_a_device_says_hello_and_goodbye(mqtt_broker):
-    """Online once connected, a join with the version of its software, offline when it ends."""
-    async with Federator(mqtt_broker) as federator:
-        async with device(mqtt_broker):
-            assert decode(await federator.next("status"), Status).online
-            assert decode(await federator.next("join"), Join).client_id == "device-7"
-        assert not decode(await federator.next("status"), Status).online
-        await federator.nothing_on("join")
 
 
 async def status_retained(url):
@@ -123,14 +107,16 @@ async def status_retained(url):
     return None if status is None else decode(status, Status).online
 
 
-async def test_the_status_is_retained(mqtt_broker):
-    """A later subscriber sees whether the device is online."""
-    async with device(mqtt_broker) as client:
-        await client.wait_connected(PATIENCE_S)
-        async with Federator(mqtt_broker) as federator:
-            await federator.next("status")
-        assert await status_retained(mqtt_broker) is True
-    assert await status_retained(mqtt_broker) is False
+async def test_a_device_says_hello_and_goodbye(mqtt_broker):
+    """A join once, and whether it is online, also to a later subscriber."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker):
+            assert decode(await federator.next("status"), Status).online
+            assert decode(await federator.next("join"), Join).client_id == "device-7"
+            assert await status_retained(mqtt_broker) is True
+        assert not decode(await federator.next("status"), Status).online
+        assert await status_retained(mqtt_broker) is False
+        await federator.nothing_on("join")
 
 
 async def test_leaving_clears_the_status(mqtt_broker):
@@ -138,10 +124,13 @@ async def test_leaving_clears_the_status(mqtt_broker):
     async with Federator(mqtt_broker) as federator:
         async with device(mqtt_broker) as client:
             await federator.next("join")
-            await client.leave()
+            assert await client.leave(timeout_s=PATIENCE_S)
             await federator.next("leave")
             assert await status_retained(mqtt_broker) is None
         assert await status_retained(mqtt_broker) is None
+    async with device(mqtt_broker) as client:
+        await client.wait_connected()
+        assert not await client.leave(timeout_s=0.1), "nobody confirms it"  # clock: runs out
 
 
 async def test_a_device_that_left_contributes_no_more(mqtt_broker):
@@ -157,18 +146,6 @@ async def test_a_device_that_left_contributes_no_more(mqtt_broker):
         see(client, 3, 4)
         await federator.nothing_on("join")
         await federator.nothing_on("updates")
-
-
-async def test_a_device_that_left_stays_away_when_the_connection_comes_back(mosquitto_server):
-    """A broker's restart is no reason to join again."""
-    async with device(mosquitto_server.url) as client:
-        await client.wait_connected(PATIENCE_S)
-        await client.leave(timeout_s=0.1)  # clock: runs out
-        mosquitto_server.stop()
-        mosquitto_server.start()
-        async with Federator(mosquitto_server.url) as federator:
-            await client.wait_connected(PATIENCE_S)
-            await federator.nothing_on("join")
 
 
 async def test_leaving_needs_the_broker(nowhere):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cli.commands import environment
 from support.device_under_policy import CLIP_NORM, FEDERATOR, identity, opened
-from support.federator_by_hand import TOPICS, Federator, adding_learner, see
+from support.federator_by_hand import TOPICS, Federator, enrolled
 from support.secure_policies import policy
 from support.waiting import PATIENCE_S
 
@@ -20,8 +20,6 @@ from foltr.core.operator.credentials import write_credentials
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.policies import SecureRound
 from foltr.core.protocol.updates import ModelUpdate
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment
 from foltr.edge_client.store.store import DeviceStore
 
 REPOSITORY = Path(__file__).parents[2]
@@ -53,12 +51,6 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def under_policy(url, store, credentials):
-    return EdgeClient(
-        credentials, store=store, connection=Connection(url), experiment=Experiment(learner=adding_learner, seed=1)
-    )
-
-
 async def publish_policy(federator):
     """As the operator does: retained."""
     await federator.link.publish(TOPICS.policy, POLICY.signed, retain=True)
@@ -66,35 +58,6 @@ async def publish_policy(federator):
 
 def numbers_in(update, credentials):
     return np.flatnonzero(opened(update, POLICY, credentials.key.public)).tolist()
-
-
-async def test_a_policy_that_is_published_is_followed_at_once(mqtt_broker, path):
-    """A device that was enrolled before there was one sends raw updates until then, and never again."""
-    credentials = identity()
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
-        async with under_policy(mqtt_broker, path, credentials) as client:
-            await federator.announce(1, sequence=1, max_interactions=2)
-            await client.next_round(timeout_s=PATIENCE_S)
-            see(client, 1, 2)
-            raw = await federator.update()
-            assert raw.body.kind == "dense"
-            await federator.accept(raw, client)
-            federator.watermarks.clear()  # a secure federation has another database
-            await publish_policy(federator)
-            await federator.announce(2, sequence=2, base=1)
-            see(client, 3, 4)
-            await federator.nothing_on("updates")
-            await federator.announce(3, sequence=3, base=2, secure=SECURE)
-            masked = await federator.update()
-            assert (masked.after, masked.through, masked.n_interactions) == (0, 1, 1)
-            assert numbers_in(masked, credentials) == [3, 4]
-            await federator.accept(masked, client)
-            assert client.counted_through == 1
-        async with under_policy(mqtt_broker, path, credentials) as client:
-            await federator.announce(4, sequence=4, base=3)
-            await client.next_round(after=3, timeout_s=PATIENCE_S)
-            see(client, 5, 6)
-            await federator.nothing_on("updates")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +89,7 @@ async def test_kill_9_around_the_commit_charges_once_and_sends_what_was_charged(
             pending, n_charged = store.pending_update(), store.spent().last
         assert (pending is not None, n_charged) == ((True, 1) if place is Failpoint.UPDATE_STORED else (False, 0))
         assert federator.n_heard("updates") == 0
-        async with under_policy(url, path, credentials) as client:
+        async with enrolled(url, credentials, path) as client:
             payload = await federator.next("updates")
             update = open_envelope(payload).read(ModelUpdate)
             assert pending is None or payload == pending.payload

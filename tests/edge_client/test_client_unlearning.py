@@ -1,10 +1,8 @@
 """A device in unlearning rounds over a real broker: it answers each of them, and its own rounds go on."""
 
-import pytest
 from support.device_under_policy import FEDERATOR, identity, learnable
 from support.federator_by_hand import TOPICS, Federator, content, device, enrolled, see
 
-from foltr.core.errors import SettingsError
 from foltr.core.protocol.codec import decode, open_envelope
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
@@ -48,17 +46,6 @@ async def test_a_step_is_answered_while_rounds_go_on(mqtt_broker):
         assert content(await federator.update()) == [8, 9]
 
 
-async def test_a_device_that_comes_back_answers_the_step_that_is_open(mqtt_broker, path):
-    """The announcement is retained; what was kept is on disk, and drawn as before."""
-    async with Federator(mqtt_broker) as federator:
-        async with device(mqtt_broker, path) as client:
-            await contribute(federator, client, 1, *range(10))
-            await announce(federator)
-            before = await answer(federator)
-        async with device(mqtt_broker, path):
-            assert await answer(federator) == before
-
-
 async def test_a_device_that_left_answers_nothing(mqtt_broker):
     """It is not of the federation any more."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
@@ -82,10 +69,3 @@ async def test_only_its_own_federator_is_answered_and_signed(mqtt_broker):
         assert envelope.read(UnlearningUpdate).step == 5
         await announce(federator, step=4, sequence=40)
         await federator.nothing_on("unlearning")
-
-
-def test_a_negative_number_to_keep_is_refused(nowhere, path):
-    """Before anything is opened."""
-    with pytest.raises(SettingsError, match="keep_interactions: -1"):
-        device(nowhere, path, keep_interactions=-1)
-    assert not path.exists()

@@ -20,11 +20,6 @@ async def test_whoever_waits_is_woken_when_it_is_true_and_not_before():
         assert sum(task.done() for task in waiters.values()) == n_done
 
 
-async def test_what_is_true_already_is_not_waited_for():
-    """Nobody looks again before the next turn."""
-    await asyncio.wait_for(ConditionNotifier().wait_until(lambda: True), PATIENCE_S)
-
-
 async def test_what_was_true_for_a_moment_is_waited_for_again():
     """Whoever is woken finds it true."""
     news, is_true = ConditionNotifier(), []
@@ -39,6 +34,10 @@ async def test_what_was_true_for_a_moment_is_waited_for_again():
     is_true.append(1)
     news.notify()
     await asyncio.wait_for(waiter, PATIENCE_S)
+    await asyncio.wait_for(news.wait_until(lambda: True), PATIENCE_S)  # nobody looks again before the next turn
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(news.wait_until(lambda: False), 0.01)  # clock: runs out
+    news.notify()  # the one that was cancelled waits no longer
 
 
 async def test_a_question_that_raises_raises_where_it_was_asked():
@@ -57,11 +56,3 @@ async def test_a_question_that_raises_raises_where_it_was_asked():
     with pytest.raises(ValueError, match="gone"):
         await bad
     await good
-
-
-async def test_whoever_is_cancelled_waits_no_more():
-    """Its time is over, and the next look meets nobody."""
-    news = ConditionNotifier()
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(news.wait_until(lambda: False), 0.01)  # clock: runs out
-    news.notify()

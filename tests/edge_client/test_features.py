@@ -12,7 +12,6 @@ from support.device_under_policy import learnable
 from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, content, model, round_on
 
 from foltr.broker.link import InboundMessage
-from foltr.core.errors import DataError
 from foltr.core.operator.credentials import BrokerAccess, Credentials
 from foltr.core.protocol.codec import decode, encode
 from foltr.core.protocol.explorations import SamplingExploration
@@ -186,32 +185,6 @@ async def test_clicks_under_another_schema_are_never_learned(device):
         assert device.agent.store.n_waiting() == 0
 
 
-async def test_an_update_on_its_way_is_sent_whatever_the_application_declares(device):
-    """It was made while the two agreed."""
-    with device.started(OURS):
-        device.hear_of(OURS)
-        device.see(1, 2)
-        (update,) = await device.updates()
-    with device.started(THEIRS):
-        assert await device.updates() == [update]
-
-
-async def test_features_are_scaled_by_the_schema(device):
-    """`rank` and `scores` take them as the application computes them; what is stored is scaled."""
-    schema = OURS.model_copy(
-        update={"features": [Feature(name="f", scaling="min_max", low=0, high=10), *OURS.features[1:]]}
-    )
-    with device.started(schema):
-        device.hear_of(schema)
-        features = np.full((2, N_FEATURES), 5.0)
-        serp = device.agent.rank(features, 2)
-        assert serp.features[:, 0].tolist() == [0.5, 0.5]
-        assert (serp.features[:, 1:] == 1.0).all()
-        features[1, 2] = np.nan
-        with pytest.raises(DataError, match="'f2' of document 1 is nan"):
-            device.agent.rank(features, 2)
-
-
 async def test_a_step_of_unlearning_other_features_is_not_answered(device):
     """What is kept says nothing of them."""
     with device.started(OURS):
@@ -239,8 +212,6 @@ def test_a_policy_comes_first_and_then_the_features():
     assert objection_to(secure, policy, OURS.hash) is Objection.OTHER_SCHEMA
     assert objection_to(secure, policy, THEIRS.hash) is None
 
-
-# --- what it says ---------------------------------------------------------------------------------------------
 
 OPERATOR = SigningKey.generate()
 CREDENTIALS = Credentials(

@@ -61,16 +61,6 @@ def test_a_federation_begins_with_it(tmp_path, schema):
     assert (weights == first.weights).all()
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_data_frames_and_series_are_learned_from(library):
-    """Features, relevance and groups are columns of one table that an application logged."""
-    frames = pytest.importorskip(library, reason=f"{library} is not installed")
-    table = frames.DataFrame([{"query": f"q{q}", **row} for q, row in zip(QUERIES.tolist(), DICTS, strict=True)])
-    grades = frames.Series(LOGGED.relevance.tolist())
-    first = FirstModel(SHOP).fit(table[SHOP.names], grades, table["query"])
-    assert (first.weights == FirstModel(SHOP).fit(DICTS, LOGGED.relevance, QUERIES).weights).all()
-
-
 def test_what_is_wrong_is_named_by_its_row():
     """Of all rows, not of one query's; and a model that learned nothing neither ranks nor is written."""
     broken = [*DICTS[:30], {**DICTS[30], "age": float("nan")}, *DICTS[31:]]

@@ -32,7 +32,7 @@ def round_announced(number=4, *, is_open=True, base_version=3, selection=None):
     return round_on(number, base_version, pack_vector([0.0]), is_open=is_open, selection=selection)
 
 
-def update_receipt(code, update_id=ID, retry_after_s=None, payload=None):
+def update_receipt(code, update_id=ID, retry_after_s=None, payload=None, missing=None):
     return UpdateReceipt(
         federation="mail",
         client_id=CLIENT,
@@ -40,6 +40,7 @@ def update_receipt(code, update_id=ID, retry_after_s=None, payload=None):
         payload_digest=None if payload is None else payload_digest(payload),
         code=code,
         retry_after_s=retry_after_s,
+        missing=missing,
     )
 
 
@@ -93,15 +94,8 @@ def test_a_fleet_does_not_resend_in_step():
     assert len(set(times)) == 20
 
 
-def test_an_answered_join_is_not_sent_again():
-    """Joined and with nothing to send, the device is silent."""
-    device = joined()
-    assert device.due(NOW + 1e6) == []
-    assert device.next_due_at() == float("inf")
-
-
 def test_an_update_waits_for_the_join():
-    """Before the join is answered an update would only be refused as that of an unknown client."""
+    """Before that is answered it would be refused as that of an unknown client; a second answer sends nothing again."""
     device = participation(PENDING)
     device.begin_connection(NOW)
     assert device.due(NOW) == [Outgoing.JOIN]
@@ -109,14 +103,8 @@ def test_an_update_waits_for_the_join():
     device.receive_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 1)
     assert device.next_due_at() <= NOW + 1
     assert device.due(NOW + 1) == [Outgoing.UPDATE]
-
-
-def test_a_second_answer_to_a_join_sends_no_update_again():
-    """A join that was sent twice is answered twice; the update is on its way since the first."""
-    device = joined(PENDING)
-    assert device.due(NOW) == [Outgoing.UPDATE]
-    device.receive_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 0.1)
-    assert device.due(NOW + 0.1) == []
+    device.receive_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 1.1)
+    assert device.due(NOW + 1.1) == []
 
 
 def test_a_refused_join_is_tried_again_later():
@@ -144,20 +132,12 @@ def test_a_new_connection_resends_at_once():
 
 def test_a_round_announcement_brings_a_resend_forward():
     """A federator is there: what is unanswered need not wait for its long pause, but an answer gets its time."""
-    device = joined(PENDING)
-    sent_at = sending_times(device, 8)[-1]
-    device.receive_round(round_announced(), sent_at + 0.5)
-    assert device.due(sent_at + 0.5) == []
-    assert device.next_due_at() == sent_at + ANSWER_TIME_S
-    assert device.due(sent_at + ANSWER_TIME_S) == [Outgoing.UPDATE]
-
-
-def test_a_round_announcement_brings_a_join_forward():
-    """A federator that comes after the device hears of it within seconds."""
-    device = connecting()
-    sent_at = sending_times(device, 8)[-1]
-    device.receive_round(round_announced(), sent_at + 10)
-    assert device.due(sent_at + 10) == [Outgoing.JOIN]
+    for device, outgoing in ((joined(PENDING), Outgoing.UPDATE), (connecting(), Outgoing.JOIN)):
+        sent_at = sending_times(device, 8)[-1]
+        device.receive_round(round_announced(), sent_at + 0.5)
+        assert device.due(sent_at + 0.5) == []
+        assert device.next_due_at() == sent_at + ANSWER_TIME_S
+        assert device.due(sent_at + ANSWER_TIME_S) == [outgoing]
 
 
 # --- receipts -------------------------------------------------------------------------------------------------
@@ -211,7 +191,7 @@ def test_an_answer_that_could_not_be_stored_is_asked_for_again():
 
 
 def test_the_refusal_of_anothers_junk_does_not_touch_the_update():
-    """Whoever reaches the topic can send bytes that nobody can read; the update they are not stays pending."""
+    """Anybody who reaches the topic can send bytes that nobody can read; an update of other bytes stays pending."""
     for code in (ReceiptCode.MALFORMED, ReceiptCode.TOO_LARGE, ReceiptCode.UNSUPPORTED_VERSION):
         device = joined(PENDING)
         assert not device.receive_update_receipt(update_receipt(code, None, payload=b"junk"), NOW), code
@@ -219,32 +199,18 @@ def test_the_refusal_of_anothers_junk_does_not_touch_the_update():
 
 
 @pytest.mark.parametrize("update_id", [ID, None], ids=["named", "unnamed"])
-def test_busy_says_when_to_come_back(update_id):
-    """The same update, not before the pause the federator asked for, and not in step with the others."""
+@pytest.mark.parametrize("pause_s", [60.0, None])
+def test_busy_says_when_to_come_back(update_id, pause_s):
+    """Not before the pause, not in step with the others, and no announcement, which all of them hear, overrules it."""
     device = joined(PENDING)
     device.due(NOW)
-    device.receive_update_receipt(update_receipt(ReceiptCode.BUSY, update_id, retry_after_s=10.0), NOW)
+    device.receive_update_receipt(update_receipt(ReceiptCode.BUSY, update_id, retry_after_s=pause_s), NOW)
+    pause_s = pause_s or FIRST_RESEND_S
+    device.receive_round(round_announced(), NOW + 0.5 * pause_s)
     assert device.pending == PENDING
-    assert NOW + 10 <= device.next_due_at() <= NOW + 15
-    assert device.due(NOW + 9.9) == []
-    assert device.due(NOW + 15) == [Outgoing.UPDATE]
-
-
-def test_busy_without_a_time_waits_as_for_an_answer():
-    """The receipt names no pause."""
-    device = joined(PENDING)
-    device.due(NOW)
-    device.receive_update_receipt(update_receipt(ReceiptCode.BUSY), NOW)
-    assert device.next_due_at() >= NOW + FIRST_RESEND_S
-
-
-def test_busy_is_not_overruled_by_an_announcement():
-    """A round is announced to all devices at once: all of them coming back early is what busy asked not to do."""
-    device = joined(PENDING)
-    device.due(NOW)
-    device.receive_update_receipt(update_receipt(ReceiptCode.BUSY, retry_after_s=60.0), NOW)
-    device.receive_round(round_announced(), NOW + 5)
-    assert device.next_due_at() >= NOW + 60
+    assert NOW + pause_s <= device.next_due_at() <= NOW + 1.5 * pause_s
+    assert device.due(NOW + 0.99 * pause_s) == []
+    assert device.due(NOW + 1.5 * pause_s) == [Outgoing.UPDATE]
 
 
 def test_an_unknown_client_joins_and_sends_the_same_update():
@@ -309,12 +275,8 @@ def test_a_device_that_was_not_asked_makes_no_update():
     for cutoff, expected in ((mine, True), (below, False), (HIGHEST_TICKET, True), (bytes(8), False)):
         device.receive_round(round_announced(4, selection=asked_up_to(cutoff)), NOW)
         assert device.may_contribute() == expected
-
-
-def test_an_update_that_waits_is_sent_although_others_are_asked_now():
-    """It was made when this device was asked, and may count already: only its receipt can tell."""
-    device = joined(PENDING)
-    device.receive_round(round_announced(5, selection=asked_up_to(bytes(8))), NOW)
+    # One that waits was made when this device was asked, and may count already.
+    device.contribute(PENDING, NOW)
     assert device.due(NOW) == [Outgoing.UPDATE]
 
 
@@ -378,3 +340,63 @@ def test_a_round_that_begins_anew_may_be_contributed_to_again(is_paid_for):
     assert not device.may_contribute(), "a later deadline is no other round"
     device.receive_round(first.model_copy(update={"opened_at": 30.0, "closes_at": 90.0}), NOW)
     assert device.may_contribute() is not is_paid_for
+
+
+# --- an update too large for one message --------------------------------------------------------------------
+
+
+def offering():
+    """A member whose update was offered at ``NOW``."""
+    device = joined(PENDING)
+    assert device.due(NOW) == [Outgoing.UPDATE]
+    return device
+
+
+def told_missing(device, missing, now):
+    device.receive_update_receipt(update_receipt(ReceiptCode.INCOMPLETE, missing=missing), now)
+
+
+def test_the_chunks_asked_for_are_sent_at_once():
+    """Once; who sent them offers the update again if nothing more is heard."""
+    device = offering()
+    told_missing(device, [0, 2, 5], NOW + 1)
+    assert device.due(NOW + 1) == [Outgoing.CHUNKS]
+    assert device.pop_missing() == [0, 2, 5]
+    assert device.pop_missing() == []
+    assert device.due(NOW + 1) == []
+    assert device.due(NOW + 1 + LONGEST * FIRST_RESEND_S) == [Outgoing.UPDATE]
+
+
+def test_pauses_grow_only_without_progress():
+    """A federator that keeps nothing of what is sent must not be sent it without end."""
+    device, now, pauses = offering(), NOW, []
+    for n in (9, 6, 3, 2):
+        now += 0.1
+        told_missing(device, list(range(n)), now)
+        assert device.due(now) == [Outgoing.CHUNKS]
+    for _ in range(4):
+        told_missing(device, [0, 1], now + 0.1)
+        pauses.append(device.next_due_at() - now)
+        now = device.next_due_at()
+        assert device.due(now) == [Outgoing.CHUNKS]
+    assert all(pause >= 0.75 * FIRST_RESEND_S * 2**i for i, pause in enumerate(pauses))
+
+
+def test_what_was_missing_is_asked_again():
+    """It may have changed after `busy`, over a new connection, whose federator has none, and with another update."""
+    device = offering()
+    told_missing(device, [0, 1], NOW + 1)
+    device.receive_update_receipt(update_receipt(ReceiptCode.BUSY, retry_after_s=10.0), NOW + 1)
+    assert device.due(NOW + 10) == []
+    assert device.due(NOW + 16) == [Outgoing.UPDATE]
+    told_missing(device, [0, 1], NOW + 17)
+    device.begin_connection(NOW + 18)
+    device.receive_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 18)
+    assert Outgoing.UPDATE in device.due(NOW + 18)
+    assert device.missing == []
+    told_missing(device, [0, 1], NOW + 19)
+    assert device.due(NOW + 19) == [Outgoing.CHUNKS]
+    assert device.receive_update_receipt(update_receipt(ReceiptCode.LATE), NOW + 20)
+    device.end_pending(may_try_again=False)
+    device.contribute(PendingUpdate(OTHER_ID, 5, 5, 9, b"other"), NOW + 21)
+    assert device.due(NOW + 21) == [Outgoing.UPDATE]

@@ -56,17 +56,12 @@ def test_rewards_of_both_orders_are_compared():
     # Both have a variance of one reward of 1/4, the base's: 1.96 * sqrt(0.25 / 100 + 0.25 / 10) on either side.
     half = 1.96 * (0.25 / 100 + 0.25 / 10) ** 0.5
     assert list(report.reward_difference) == pytest.approx([0.3, 0.3 - half, 0.3 + half])
-    # Equal weights: as many in effect as there are. Once the gate has been open for long that is no longer so.
     assert report.in_effect == {Source.BASE: 100, Source.MODEL: 10, Source.INTERLEAVED: 0}
     newest = "The model's newest 10 lists have more reward than the application's newest 100"
     assert f"{newest} by +0.300 (95 % interval -0.025 to +0.625)" in str(report)
-
-
-def test_rewards_are_of_the_newest_lists_and_the_report_says_of_how_many():
-    """A list weighs 0.93 times the next one of the model: however many there are, 27 count in effect."""
-    gate = Gate(is_open=True)
     for _ in range(300):
         gate = with_list(gate, Source.MODEL, FIRST)
+    # A list weighs 0.93 times the next one of the model: however many there are, 27 count in effect.
     assert report_of(OPEN, gate, is_gated=True).in_effect[Source.MODEL] == round((1 + 0.93) / (1 - 0.93))
 
 

@@ -10,18 +10,14 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.device_options import grouped
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, model
+from support.federator_by_hand import N_FEATURES, TOPICS, Federator
 from support.waiting import PATIENCE_S, wait_until
 
 from foltr.core.errors import DataError, SettingsError, UsageError
-from foltr.core.numerics.compiled import plain_functions
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
-from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.trainings import PdgdTraining
-from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.events import Connected, ModelInUse, UpdateAnswered
 from foltr.edge_client.forgetting import ForgetResult
 from foltr.edge_client.options import Experiment, Privacy
@@ -147,8 +143,12 @@ def test_a_store_of_somebody_is_never_taken_over(nowhere, path):
         with pytest.raises(UsageError, match="not enrolled"):
             ranker.forget_me()
         click(ranker, 2)
+        assert ranker.blocker is None
         ranker.enrol(identity(nowhere))
         assert (ranker.client_id, ranker.n_waiting) == ("device-7", 2)
+        wait_until(lambda: ranker.blocker is not None and ranker.blocker.kind == "broker_away")
+        assert "foltr broker run" in ranker.blocker.message
+    assert ranker.blocker is None
 
 
 def test_what_is_wrong_is_told_before_the_store_is_opened(path):
@@ -163,7 +163,10 @@ def test_what_is_wrong_is_told_before_the_store_is_opened(path):
         {"exploration": 3},
         {"seed": -1},
         {"keep_interactions": -1},
+        {"click_window_s": 86401.0},
+        {"click_window_s": float("nan")},
         {"propensities": [2.0]},
+        {"propensities": ["x"]},
     ):
         with pytest.raises((SettingsError, DataError)) as caught:
             pytest.fail(f"{wrong}: {SearchRanker(**grouped(**wrong), store=path)}")
@@ -408,7 +411,7 @@ async def test_a_ranker_asks_to_be_forgotten(mqtt_broker, path):
         ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path)
         await asyncio.to_thread(ranker.wait_connected, PATIENCE_S)
         await federator.next("join")
-        click(ranker, 1)
+        before = ranker.rank(DOCUMENTS)
         asking = asyncio.create_task(asyncio.to_thread(ranker.forget_me, PATIENCE_S))
         await federator.next("forget")
         notice = ErasureNotice(
@@ -416,46 +419,11 @@ async def test_a_ranker_asks_to_be_forgotten(mqtt_broker, path):
         )
         await federator.say(TOPICS.client("device-7", ClientTopic.INBOX), notice)
         assert await asking == ForgetResult("forgotten", "a signed receipt")
-        click(ranker, 2)
+        serp = ranker.rank(DOCUMENTS, k=3)
+        assert (serp.ranking.tolist(), serp.model_version) == ([0, 1, 2], None)
+        for shown in (serp, before):
+            ranker.record_clicks(shown, [1])
         assert (ranker.forgotten, ranker.n_waiting, ranker.model_version) == (True, 0, None)
         await asyncio.to_thread(ranker.close)
     with stored(path) as store:
         assert store.forgotten
-
-
-def test_what_is_in_the_way_is_said(nowhere, path):
-    """With the next step; nothing is before it is enrolled, or once it is over."""
-    with SearchRanker(store=path) as ranker:
-        assert ranker.blocker is None
-        ranker.enrol(identity(nowhere))
-        wait_until(lambda: ranker.blocker is not None and ranker.blocker.kind == "broker_away")
-        assert "foltr broker run" in ranker.blocker.message
-    assert ranker.blocker is None
-
-
-# --- the same device ------------------------------------------------------------------------------------------
-
-
-async def test_it_learns_what_the_client_for_event_loops_learns(mqtt_broker, path, tmp_path):
-    """From the same seed, model and clicks, without numba: the same lists and the same weights, to the bit."""
-    announcement = model(3).model_copy(update={"weights": pack_vector(np.linspace(0.0, 1.0, N_FEATURES))})
-    rng = np.random.default_rng(5)
-    searches = [(rng.random((12, N_FEATURES), np.float32), int(rng.integers(10))) for _ in range(6)]
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
-        training = PdgdTraining(min_interactions=1000, max_interactions=1000, serp_length=11)
-        await federator.announce(1, newest=announcement, training=training)
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, experiment=Experiment(seed=9))
-        await asyncio.to_thread(wait_until, lambda: (ranker.model_version, ranker.serp_length) == (3, 11))
-        async with EdgeClient(
-            identity(mqtt_broker, "device-8"), store=tmp_path / "8.sqlite", experiment=Experiment(seed=9)
-        ) as client:
-            await client.next_round()
-            for features, clicked in searches:
-                ours = ranker.rank(features)
-                ranker.record_clicks(ours, [clicked])
-                with plain_functions():
-                    theirs = client.rank(features)
-                    client.record_clicks(theirs, [clicked])
-                assert ours.ranking.tolist() == theirs.ranking.tolist()
-                await asyncio.to_thread(wait_until, lambda: ranker.weights.tobytes() == client.weights.tobytes())
-        await asyncio.to_thread(ranker.close)

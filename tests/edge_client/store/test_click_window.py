@@ -5,7 +5,6 @@ import math
 import sqlite3
 
 import numpy as np
-import pytest
 from support.device_stores import stored
 
 from foltr.core.learning.gate import Source
@@ -89,15 +88,6 @@ def test_who_is_forgotten_waits_for_nothing(path, clock):
         store.forget()
         assert (store.click_window.ends_in_s(), add(store, "b")) == (math.inf, None)
     assert str(int(clock())).encode() not in path.read_bytes()
-
-
-@pytest.mark.parametrize("source", list(Source))
-def test_the_source_of_a_list_comes_back(path, source):
-    """What a model of zeros may imitate is known after a restart."""
-    with stored(path) as store:
-        add(store, "a", source=source)
-    with stored(path) as store:
-        assert [one.source for one in store.waiting_interactions(10)] == [source]
 
 
 def test_a_store_of_the_version_before_is_upgraded(path):

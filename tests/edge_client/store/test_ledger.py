@@ -22,8 +22,9 @@ FEATURES, RANKING, CLICKS = np.ones((1, 2), np.float32), np.zeros(1, np.int64), 
 
 
 @contextlib.contextmanager
-def opened(path, signed=FIRST, watermark=0):
-    store = DeviceStore(path, client_id="device-7", federation="mail", max_interactions=100, max_kept=5)
+def opened(path, signed=FIRST, watermark=0, max_interactions=100):
+    limits = {"max_interactions": max_interactions, "max_kept": 5}
+    store = DeviceStore(path, client_id="device-7", federation="mail", **limits)
     if signed is not None and store.meta(MetaKey.POLICY) is None:
         store.put_policy(signed.signed)
     if store.watermark() is None and not store.forgotten:
@@ -110,21 +111,22 @@ def test_nothing_is_stored_that_is_not_charged_under_the_policy(path, signed, ch
 
 @pytest.mark.parametrize("watermark", [0, 1], ids=["given up", "counted"])
 def test_what_was_sent_stays_charged_and_is_never_learned_again(path, watermark):
-    """Whether the update counts, came late, or its round was abandoned after it had counted."""
+    """Nor does a method forget it: its clicks are spent, whether the update counts, came late or counts no longer."""
     with opened(path) as store:
-        take_part(store, "u")
+        take_part(store, "u", local_state=b"one")
         settlement = store.settle(watermark, "u")
         assert (settlement.counted, settlement.given_up) == (watermark == 1, watermark == 0)
         store.settle(0)  # its round was abandoned
         assert (waiting(store), store.kept_ids(), store.spent().last) == ([], [], 1)
         assert store.rows("SELECT count(*) FROM interactions") == [(0,)]
+        assert store.local_state() == b"one"
     with opened(path) as store:
-        assert (waiting(store), store.spent().last) == ([], 1)
+        assert (waiting(store), store.spent().last, store.local_state()) == ([], 1, b"one")
 
 
 def test_marks_of_participations_are_not_numbers_of_interactions(path):
     """A watermark above, or below, the numbers of what waits neither counts nor numbers any of it."""
-    with opened(path, watermark=40) as store:
+    with opened(path, watermark=40, max_interactions=3) as store:
         ids = add(store, "a", "b", "c")
         assert (ids, waiting(store)) == ([1, 2, 3], [1, 2, 3])
         take_part(store, "u", ids=ids[:2])
@@ -133,18 +135,8 @@ def test_marks_of_participations_are_not_numbers_of_interactions(path):
         assert waiting(store) == [3]
         store.settle(2)
         assert waiting(store) == [3]
-        assert add(store, "d") == [4]
-
-
-def test_room_is_made_among_what_waits(path):
-    """The oldest that waits goes, whatever the watermark is."""
-    with contextlib.closing(
-        DeviceStore(path, client_id="device-7", federation="mail", max_interactions=2, max_kept=0)
-    ) as store:
-        store.put_policy(FIRST.signed)
-        store.settle(50)
-        add(store, "a", "b", "c")
-        assert waiting(store) == [2, 3]
+        assert add(store, "d", "e", "f") == [4, 5, 6]
+        assert waiting(store) == [4, 5, 6], "the oldest that waits makes room"
 
 
 def test_being_forgotten_leaves_of_the_ledger_its_totals(path):
@@ -160,13 +152,6 @@ def test_being_forgotten_leaves_of_the_ledger_its_totals(path):
         assert store.entries() == [LedgerEntry(3, spent.charge)]
         assert store.spent() == spent
         assert store.meta(MetaKey.POLICY) is None
-
-
-def test_who_never_took_part_leaves_no_ledger(path):
-    """As before."""
-    with opened(path) as store:
-        store.forget()
-        assert store.entries() == []
 
 
 def test_totals_that_are_not_pure_stay_so(path):
@@ -215,20 +200,11 @@ def test_the_first_policy_gives_up_the_raw_update_that_is_pending(path):
         store.put_update(PendingUpdate("v", 2, 2, 3, b"v", b"two"), sent)
         waits = add(store, "d")
         store.put_policy(FIRST.signed)
+        assert store.watermark() is None, "the one of interactions is none of participations"
     with opened(path, watermark=0) as store:
         assert store.pending_update() is None
         assert (waiting(store), store.kept_ids(), store.local_state()) == (waits, [], b"two")
         assert store.spent() == Spent()
-
-
-def test_the_mark_of_interactions_is_not_taken_for_one_of_participations(path):
-    """After the first policy the device has yet to be told how many participations count."""
-    with opened(path, None, watermark=30) as store:
-        store.put_policy(FIRST.signed)
-        assert store.watermark() is None
-    with opened(path, watermark=0) as store:
-        take_part(store, "u")
-        assert store.spent().last == 1
 
 
 def test_a_newer_policy_gives_up_what_is_pending_under_the_older(store):
@@ -237,17 +213,6 @@ def test_a_newer_policy_gives_up_what_is_pending_under_the_older(store):
     store.put_policy(SECOND.signed)
     assert (store.pending_update(), store.meta(MetaKey.POLICY), store.watermark()) == (None, SECOND.signed, 0)
     assert store.spent().last == 1
-
-
-def test_what_a_method_keeps_stays_whatever_becomes_of_the_update(path):
-    """Its clicks are never learned again, so going back would lose them."""
-    with opened(path) as store:
-        take_part(store, "u", local_state=b"one")
-        store.settle(0, "u")
-        assert store.local_state() == b"one"
-        take_part(store, "v", local_state=b"two")
-    with opened(path) as store:
-        assert store.local_state() == b"two"
 
 
 def test_rows_that_make_no_sense_are_refused_by_the_table(path):

@@ -56,12 +56,18 @@ def test_only_the_newest_are_kept_and_for_a_day(path, monkeypatch):
         assert store.recent.find("b").serp.serp_id == "b"
         now = recent_lists.time.time() + 25 * 3600
         monkeypatch.setattr(recent_lists.time, "time", lambda: now)
-        store.recent.remember(listed("d"))
+        store.recent.remember(held := listed("d"))
         store.recent.save()
         for serp_id in "bc":
             with pytest.raises(DataError, match="no list"):
                 store.recent.find(serp_id)
         assert store.recent.find("d").serp.serp_id == "d"
+        for serp_id in "ef":
+            store.recent.remember(listed(serp_id))
+            store.recent.save()
+        assert store.recent.find(held).serp is held, "the application holds it"
+        with pytest.raises(DataError, match="no list"):
+            store.recent.find("d")
 
 
 def test_what_waits_to_be_saved_is_bounded_and_asks_once(path):
@@ -76,6 +82,9 @@ def test_what_waits_to_be_saved_is_bounded_and_asks_once(path):
         assert [row[0] for row in store.rows("SELECT serp_id FROM recent_lists")] == ["7", "8", "9"]
         store.recent.remember(listed("next"))
         assert len(asked) == 2
+    asked[1]()  # too late: closing has saved it
+    with opened(path) as store:
+        assert store.recent.find("next").serp.serp_id == "next"
 
 
 def test_a_list_of_another_ranker_is_refused(path):
@@ -95,18 +104,6 @@ def test_a_list_of_another_ranker_is_refused(path):
         store.schema_hash = b"\1" * 32
         with pytest.raises(DataError, match="features of another schema"):
             store.recent.find("a")
-
-
-def test_a_list_that_the_application_holds_is_kept_for_it(path):
-    """Until it is recorded, however many were shown since."""
-    held = listed("held")
-    with opened(path, max_recent=2) as store:
-        for serp in (held, *(listed(f"{i}") for i in range(5))):
-            store.recent.remember(serp)
-            store.recent.save()
-        assert store.recent.find(held).serp is held
-        with pytest.raises(DataError, match="no list"):
-            store.recent.find("held")
 
 
 def test_a_forgotten_client_keeps_no_list(path):

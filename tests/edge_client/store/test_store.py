@@ -19,11 +19,6 @@ CLICKS = np.array([True, False])
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "device.sqlite"
-
-
-@pytest.fixture
 def store(path):
     with member_store(path) as store:
         yield store
@@ -56,9 +51,6 @@ def serp_ids(store):
     return [row[0] for row in store.rows("SELECT serp_id FROM interactions ORDER BY id")]
 
 
-# --- interactions ---------------------------------------------------------------------------------------------
-
-
 def test_an_interaction_comes_back_as_it_was(path, rng):
     """To the bit, in its types, in order, across a restart; and with who showed it: a model's variant, or nobody."""
     shown, shown_by = [], [(-1, 7), (0, None), (1, 8)]
@@ -84,73 +76,35 @@ def test_an_interaction_comes_back_as_it_was(path, rng):
 
 
 def test_how_a_list_was_drawn_is_kept(path):
-    """To the bit, while it waits and once it counted; and so is that it is not known."""
+    """To the bit, while it waits and once it counted, across restarts; and so is that it is not known."""
     reversals = np.array([0.1, 3e-9, 1.0])
     with member_store(path) as store:
         drawn = store.add_interaction("a", Interaction(UNNUMBERED, FEATURES, RANKING, CLICKS, 0, None, reversals, -0.7))
         (other,) = add(store, "b")
         assert drawn.reversals is reversals
-    for spent in (False, True):
-        with member_store(path) as store:
-            if spent:
-                put(store, "u", [drawn, other])
-                store.settle(other.id)
-                back = [store.kept_interaction(i) for i in store.kept_ids()]
-            else:
-                back = store.waiting_interactions(10)
+    with member_store(path) as store:
+        found = [store.waiting_interactions(10)]
+        put(store, "u", [drawn, other])
+        store.settle(other.id)
+    with member_store(path) as store:
+        found.append([store.kept_interaction(i) for i in store.kept_ids()])
+        assert (store.n_waiting(), add(store, "a")) == (0, [None])
+    for back in found:
         np.testing.assert_array_equal(back[0].reversals, reversals)
         assert back[0].reversals.dtype == np.float64
         assert back[0].log_probability == -0.7
-        assert (back[1].reversals, back[1].log_probability) == (None, None)
+        assert (back[1].id, back[1].reversals, back[1].log_probability) == (other.id, None, None)
+        np.testing.assert_array_equal(back[1].features, FEATURES)
 
 
-def test_what_was_sent_with_noise_is_sent_once(store):
-    """Whatever becomes of the update, nothing is learned from its interactions again: fresh noise would tell more."""
-    sent = put(store, "u", add(store, "a", "b"), spent=True)
-    (later,) = add(store, "c")
-    assert waiting_ids(store) == [later.id]
-    assert store.settle(0, "u").given_up
-    assert (serp_ids(store), waiting_ids(store), store.kept_ids()) == (["c"], [later.id], [])
-    update = put(store, "v", store.waiting_interactions(9), spent=True)
-    assert (update.after, update.through, sent.through) == (0, later.id, 2)
-    store.settle(later.id, "v")
-    store.settle(0)
-    assert serp_ids(store) == []
-
-
-def test_room_is_not_made_in_the_pending_update(path):
-    """What an update holds stays until its receipt; the oldest that waits beside it makes room."""
+def test_the_oldest_that_waits_makes_room(path):
+    """Not what an update holds until its receipt, and not for a list that is recorded again."""
     with member_store(path, max_interactions=3) as store:
-        held = add(store, "a", "b")
-        put(store, "u", held)
+        put(store, "u", add(store, "a", "b"))
         add(store, "c", "d", "e")
         assert serp_ids(store) == ["a", "b", "e"]
-
-
-def test_a_list_recorded_twice_makes_no_room(path):
-    """On a full device a repeated record neither drops another list nor replaces itself under a new id."""
-    with member_store(path, max_interactions=2) as store:
-        first, _ = add(store, "a", "b")
-        add(store, "b")
-        assert serp_ids(store) == ["a", "b"]
-        assert add(store, "a") == [None]
-        assert waiting_ids(store)[0] == first.id
-
-
-def test_an_id_is_never_used_again(path):
-    """The agent remembers by id what it has learned: a new interaction under an old id would be taken for learned."""
-    with member_store(path, max_kept=0) as store:
-        (first,) = count(store, "u", "a")
-        assert serp_ids(store) == []
-        (second,) = add(store, "b")
-        assert second.id > first
-
-
-def test_discarded_interactions_are_gone(store):
-    """What no ranker can use takes no room."""
-    first, second = add(store, "a", "b")
-    store.discard_interactions([first.id])
-    assert waiting_ids(store) == [second.id]
+        assert add(store, "a", "e") == [None, None]
+        assert serp_ids(store) == ["a", "b", "e"]
 
 
 def test_writing_again_after_the_disk_was_full(store):
@@ -167,9 +121,6 @@ def test_writing_again_after_the_disk_was_full(store):
     assert serp_ids(store)[0] == "a"
 
 
-# --- the unsent update ----------------------------------------------------------------------------------------
-
-
 def test_the_pending_update_survives_to_the_byte(path):
     """After a restart the same update_id and the same bytes are sent, and its interactions stay held."""
     payload = bytes(range(256)) * 40
@@ -181,35 +132,6 @@ def test_the_pending_update_survives_to_the_byte(path):
         assert store.pending_update() == PendingUpdate("u", 9, 0, held[-1], payload)
         assert isinstance(store.pending_update().payload, bytes)
         assert store.n_waiting() == 1
-
-
-@pytest.mark.parametrize(("watermark", "waiting"), [(0, ["a", "b", "c"]), (2, ["c"])])
-def test_an_answer_settles_by_its_mark(path, watermark, waiting):
-    """The update is gone; what is up to the watermark counts, what is above it waits: in one transaction, on disk."""
-    with member_store(path) as store:
-        first, second, third = add(store, "a", "b", "c")
-        put(store, "u", [first, second])
-        assert waiting_ids(store) == [third.id]
-        settled = store.settle(watermark, "u")
-        assert (settled.counted, settled.given_up, settled.taken_back) == (
-            watermark == 2,
-            watermark == 0,
-            watermark == 0,
-        )
-    with member_store(path) as store:
-        assert (store.pending_update(), store.watermark()) == (None, watermark)
-        assert serp_ids(store) == ["a", "b", "c"]
-        assert [serp_ids(store)[i - 1] for i in waiting_ids(store)] == waiting
-
-
-def test_there_is_one_pending_update(store):
-    """A second one is refused as a whole: it takes no interaction."""
-    first, second = add(store, "a", "b")
-    pending = put(store, "u", [first])
-    with pytest.raises((sqlite3.IntegrityError, DataError)):
-        put(store, "v", [second])
-    assert store.pending_update() == pending
-    assert waiting_ids(store) == [second.id]
 
 
 def test_an_update_takes_nothing_that_counts_or_is_gone(store):
@@ -227,20 +149,10 @@ def test_an_update_takes_nothing_that_counts_or_is_gone(store):
             store.put_update(update, ids)
     assert store.pending_update() is None
     assert waiting_ids(store) == [second.id, third.id]
-
-
-# --- the watermark -------------------------------------------------------------------------------------------------
-
-
-def test_what_counts_no_more_waits_again(path):
-    """As far as it was kept; in its old place, before what was recorded since."""
-    with member_store(path, max_kept=2) as store:
-        ids = count(store, "u", "a", "b", "c")
-        (later,) = add(store, "d")
-        settled = store.settle(0)
-        assert (settled.watermark_before, settled.watermark, settled.taken_back, settled.lost) == (3, 0, True, False)
-        assert waiting_ids(store) == [*ids[1:], later.id]
-        assert store.kept_ids() == []
+    pending = put(store, "v", [second])
+    with pytest.raises((sqlite3.IntegrityError, DataError)):
+        put(store, "w", [third])
+    assert (store.pending_update(), waiting_ids(store)) == (pending, [third.id]), "there is one pending update"
 
 
 def test_a_federation_that_lost_updates_is_told_from_one_that_took_one_back(store):
@@ -303,44 +215,21 @@ def test_a_store_that_was_lied_to_goes_on_with_the_numbers_that_it_has_reached(s
     assert store.settle(2**47 + 1, "v").changed is False
 
 
-# --- local state ----------------------------------------------------------------------------------------------
-
-
-def test_local_state_is_that_of_the_pending_update(path):
-    """Also after a restart, and when the update is signed anew."""
-    with member_store(path) as store:
-        assert store.local_state() is None
-        pending = put(store, "u", add(store, "a"), b"personal")
-        assert store.local_state() == b"personal"
-    with member_store(path) as store:
-        store.replace_payload("u", b"other bytes")
-        assert store.local_state() == b"personal"
-        assert store.pending_update() == replace(pending, payload=b"other bytes")
-
-
 @pytest.mark.parametrize(("watermark", "left"), [(1, b"first"), (2, b"second"), (0, None)])
 def test_local_state_goes_with_the_mark(path, watermark, left):
     """What counts stays learned; what does not, or counts no more, will be learned again, from the state before."""
     with member_store(path) as store:
         count(store, "u", "a", local_state=b"first")
-        put(store, "v", add(store, "b"), b"second")
+        pending = put(store, "v", add(store, "b"), b"second")
+        store.replace_payload("v", b"signed again")
+        assert store.pending_update() == replace(pending, payload=b"signed again")
+        assert store.local_state() == b"second"
+    with member_store(path) as store:
+        assert store.local_state() == b"second"
         store.settle(watermark, "v")
         assert store.local_state() == left
     with member_store(path) as store:
         assert store.local_state() == left
-
-
-def test_local_state_that_was_taken_back_does_not_come_back(store):
-    """Another update counts from the same place on: the state is its. One that keeps nothing leaves it as it is."""
-    count(store, "u", "a", "b", local_state=b"taken back")
-    store.settle(0)
-    put(store, "v", store.waiting_interactions(1), b"short")
-    store.settle(1, "v")
-    assert store.local_state() == b"short"
-    put(store, "w", store.waiting_interactions(9), None)
-    assert store.local_state() == b"short"
-    store.settle(2, "w")
-    assert store.local_state() == b"short"
 
 
 def test_the_newest_states_are_kept(store):
@@ -348,23 +237,6 @@ def test_the_newest_states_are_kept(store):
     for number in range(1, 7):
         count(store, f"u{number}", f"serp {number}", local_state=bytes([number]))
     assert [store.settle(watermark) and store.local_state() for watermark in (6, 3, 2)] == [b"\6", b"\3", None]
-
-
-# --- what is kept of what counts ------------------------------------------------------------------------------
-
-
-def test_what_counted_is_kept_as_it_was(path):
-    """To the bit, under its own number, across a restart; it waits no more and is in no update again."""
-    with member_store(path) as store:
-        ids = count(store, "u", "a", "b")
-        assert (store.kept_ids(), store.n_waiting()) == (ids, 0)
-        assert add(store, "a") == [None]
-    with member_store(path) as store:
-        kept = store.kept_interaction(ids[1])
-        assert (kept.id, kept.variant) == (ids[1], 0)
-        for array, wanted in ((kept.features, FEATURES), (kept.ranking, RANKING), (kept.clicks, CLICKS)):
-            np.testing.assert_array_equal(array, wanted)
-            assert array.dtype == wanted.dtype
 
 
 @pytest.mark.parametrize("max_kept", [0, 1, 3])
@@ -377,9 +249,6 @@ def test_the_newest_are_kept(path, max_kept):
         assert store.kept_ids() == ids[len(ids) - min(max_kept, 1) :]
     with member_store(path, max_kept=0) as store:
         assert store.kept_ids() == []
-
-
-# --- the newest model, the device's own -----------------------------------------------------------------------
 
 
 def test_the_newest_model_is_kept(path):

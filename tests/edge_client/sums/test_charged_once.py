@@ -1,7 +1,5 @@
 """A device's update in a secure sum is made, charged and sent once, across restarts, losses and repeats."""
 
-import contextlib
-
 import numpy as np
 import pytest
 from support.device_under_policy import INBOX, POLICY, UPDATES, identity, on_grid, opened
@@ -9,7 +7,7 @@ from support.federator_by_hand import TOPICS
 from support.secure_policies import policy
 
 import foltr.edge_client.store.store
-from foltr.core.errors import DataError, SettingsError
+from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.chunks import Assembly
@@ -20,7 +18,6 @@ from foltr.core.protocol.signed_tickets import open_ticket, ticket_name
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec
 from foltr.core.protocol.updates import Chunk, Manifest, ModelUpdate
-from foltr.edge_client.store.store import DeviceStore
 
 CHUNKS = TOPICS.client("device-7", ClientTopic.CHUNKS)
 
@@ -38,19 +35,6 @@ async def test_what_is_sent_again_is_the_same_and_costs_nothing(device):
     device.announce(2)
     assert [each for each in await device.sent() if each[0] == UPDATES] == [(UPDATES, payload)]
     assert device.store.spent().last == 1
-
-
-async def test_an_answer_that_comes_twice_is_one(device):
-    """And so is a round, a model, a policy: a broker may deliver what it has more than once."""
-    device.announce(1)
-    device.see(*range(6))
-    update = await device.update()
-    for _ in range(2):
-        device.answer(update)
-        device.hear_policy(POLICY)
-        device.announce(1)
-    assert await device.is_silent()
-    assert (device.store.spent().last, device.store.n_waiting()) == (1, 4)
 
 
 @pytest.mark.parametrize("proofs", [False, pytest.param(True, marks=pytest.mark.nightly)])
@@ -178,10 +162,7 @@ async def test_a_full_disk_sends_nothing_and_charges_nothing(device, monkeypatch
 
 
 async def test_enrolled_anew_a_device_sends_the_same_vector_under_a_ticket_of_its_new_key(make):
-    """Signed with the key of today, as helpers check it; masks, number and charge are those of before.
-
-    So is what verifiers ask about the norm proof: two points of one polynomial would tell more of the vector.
-    """
+    """Masks, number and charge are as before, and what verifiers ask: two points of a polynomial would tell more."""
     signed = policy(proofs=True)
     device = make(signed)
     device.announce(1)
@@ -198,14 +179,15 @@ async def test_enrolled_anew_a_device_sends_the_same_vector_under_a_ticket_of_it
     assert device.store.spent().last == 1
 
 
-async def test_forgotten_it_sends_nothing_and_enrolled_under_another_name_it_begins_anew(device, path, tmp_path):
-    """Of the ledger the totals stay with the watermark; another name has another store, and another life."""
+async def test_forgotten_it_sends_nothing_and_keeps_the_totals_of_the_ledger(device):
+    """With the watermark; of policies it hears no longer, and rounds get nothing."""
     device.announce(1)
     device.see(1, 2)
     device.answer(await device.update())
     spent = device.store.spent()
     notice = ErasureNotice(federation="mail", client_id="device-7", code=ReceiptCode.FORGETTING)
     device.say(INBOX, notice)
+    device.hear_policy(policy(after=POLICY))
     assert (device.agent.policy.newest, device.agent.participation.policy) == (None, None)
     device.announce(2)
     device.see(3, 4)
@@ -215,9 +197,3 @@ async def test_forgotten_it_sends_nothing_and_enrolled_under_another_name_it_beg
     assert device.store.rows("SELECT count(*) FROM interactions") == [(0,)]
     assert device.store.rows("SELECT key FROM meta") == []
     assert device.store.rows("SELECT state, federation, client_id FROM owner") == [("forgotten", None, None)]
-    device.store.close()
-    with pytest.raises(SettingsError, match="another client, which was forgotten"):
-        DeviceStore(path, client_id="device-8", federation="mail", max_interactions=10)
-    anew = DeviceStore(tmp_path / "device-8.sqlite", client_id="device-8", federation="mail", max_interactions=10)
-    with contextlib.closing(anew):
-        assert anew.spent().last == 0

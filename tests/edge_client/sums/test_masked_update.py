@@ -203,12 +203,11 @@ def test_nothing_that_is_sent_tells_how_much_was_learned(proofs):
     assert one.n_interactions == other.n_interactions == 1
 
 
-def test_a_ticket_is_within_what_is_read():
-    """Of eight helpers, too, and the largest vector is within what comes in chunks."""
+def test_what_is_sent_is_within_what_is_read():
+    """A ticket of eight helpers; the largest vector in chunks; twenty thousand numbers and a proof in one message."""
+    (one, *_) = policy().policy.helpers
     keys = [
-        policy()
-        .policy.helpers[0]
-        .model_copy(
+        one.model_copy(
             update={
                 "name": f"helper-{i}" + "x" * 50,
                 "signing_key": bytes([i + 50]) * 32,
@@ -221,10 +220,6 @@ def test_a_ticket_is_within_what_is_read():
     update = sent(np.zeros(DIM), policy(DIM, helpers=keys))
     assert len(update.body.ticket) <= MAX_TICKET_BYTES
     assert 8 * 2_000_000 + MAX_PROOF_BYTES + MAX_TICKET_BYTES + 1000 <= MAX_CHUNKED_BYTES
-
-
-def test_twenty_thousand_numbers_and_their_proof_are_one_message():
-    """513 words more, and a ticket: well below what goes in chunks."""
     signed = policy(20_000, proofs=True)
     update = sent(np.full(20_000, 1e-3), signed)
     assert recovered(update, signed).any()

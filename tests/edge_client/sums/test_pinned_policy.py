@@ -11,13 +11,11 @@ from support.federator_by_hand import TOPICS
 from support.secure_policies import OPERATOR, policy
 
 from foltr.core.errors import DataError, MessageError
-from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.enrolment import issue_enrolment
 from foltr.core.protocol.operator_keys import follow_succession, issue_link, issue_succession
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.core.protocol.updates import DenseDelta, MaskedVector
-from foltr.edge_client.store.knowledge import write_comparison
 from foltr.edge_client.store.store_file import MetaKey
 from foltr.edge_client.sums.pinned_policy import PinnedPolicy
 from foltr.edge_client.trust import Trust
@@ -25,7 +23,6 @@ from foltr.edge_client.trust import Trust
 FIRST = policy()
 SECOND = policy(after=FIRST)
 THIRD = policy(after=SECOND)
-FORGED = policy(version=9, key=FEDERATOR)
 
 
 def pinned(store, signed=None):
@@ -42,28 +39,21 @@ def test_the_newest_policy_wins_from_wherever_it_came(path):
         assert kept.newest == FIRST
         assert kept.receive(THIRD.signed)
         assert not kept.receive(SECOND.signed)
+        assert not kept.receive(policy(version=3, epsilon=4.0).signed), "another one of the same version"
         assert kept.newest == THIRD
     with stored(path) as store:
         assert pinned(store, SECOND).newest == THIRD
         assert store.meta(MetaKey.POLICY) == THIRD.signed
 
 
-def test_another_policy_of_the_same_version_is_not_taken(path):
-    """Whichever a device saw first: the operator has to give a version to one."""
-    with stored(path) as store:
-        kept = pinned(store, FIRST)
-        assert not kept.receive(policy(epsilon=4.0).signed)
-        assert kept.newest == FIRST
-
-
-@pytest.mark.parametrize("wrong", [FORGED.signed, policy(federation="photos").signed, b"\xc1"], ids=repr)
-def test_only_the_operator_of_this_federation_signs_policies(path, wrong):
+def test_only_the_operator_of_this_federation_signs_policies(path):
     """Neither the federator, nor the operator for another federation, nor anybody with junk."""
     with stored(path) as store:
         kept = pinned(store, FIRST)
-        with pytest.raises(MessageError):
-            kept.receive(wrong)
-        assert (kept.newest, store.meta(MetaKey.POLICY)) == (FIRST, FIRST.signed)
+        for wrong in (policy(version=9, key=FEDERATOR).signed, policy(federation="photos").signed, b"\xc1"):
+            with pytest.raises(MessageError):
+                kept.receive(wrong)
+            assert (kept.newest, store.meta(MetaKey.POLICY)) == (FIRST, FIRST.signed)
 
 
 def test_a_device_without_an_operators_key_takes_no_policy_and_keeps_the_one_it_has(path):
@@ -107,41 +97,16 @@ def failing():
     raise DataError("the disk is full")
 
 
-def test_a_policy_ends_comparisons_in_the_transaction_that_stores_it(path):
-    """Nobody votes under it, so nothing is kept to vote by."""
+def test_a_store_that_a_policy_can_neither_be_read_from_nor_written_to_is_not_used(path):
+    """Without it nobody knows what may be sent; the application hears of it."""
     with stored(path) as store:
-        store.put_anchor((3, bytes(16)), b"an anchor")
-        with store.transaction() as cursor:
-            write_comparison(cursor, (3, bytes(16)), Comparison(n_lists=2.0))
-        assert store.comparison((3, bytes(16))).n_lists == 2.0
-        store.put_policy(FIRST.signed)
-        assert (store.anchor(), store.comparison((3, bytes(16)))) == (None, Comparison())
-
-
-def test_a_store_whose_policy_cannot_be_read_is_not_used(path):
-    """Without it nobody knows what may be sent."""
-    with stored(path) as store:
+        working, store.transaction = store.transaction, failing
+        with pytest.raises(DataError, match="disk is full"):
+            pinned(store, FIRST)
+        store.transaction = working
         store.put_policy(b"of another schema")
         with pytest.raises(DataError, match="cannot be read"):
             pinned(store, FIRST)
-
-
-def test_a_store_that_cannot_take_the_credentials_policy_does_not_start(path):
-    """The application is told; a raw update that is pending stays where it is."""
-    with stored(path) as store:
-        store.transaction = failing
-        with pytest.raises(DataError, match="disk is full"):
-            pinned(store, FIRST)
-
-
-async def test_a_forgotten_client_keeps_no_policy(path):
-    """Nothing of it is to stay but that it was forgotten, and what it spent."""
-    device = DeviceUnderPolicy(path, FIRST)
-    device.store.forget()
-    device.restart()
-    device.hear_policy(SECOND)
-    assert (device.store.meta(MetaKey.POLICY), device.agent.policy.newest) == (None, None)
-    assert await device.is_silent()
 
 
 @pytest.fixture
@@ -149,25 +114,24 @@ def device(path):
     return DeviceUnderPolicy(path, SECOND)
 
 
-async def test_a_round_without_a_policy_gets_nothing(device):
-    """A federator that switches secure sums off has devices that send nothing, and is named once in their logs."""
+@pytest.mark.parametrize(
+    ("other", "cause"),
+    [
+        (None, "the federator would see the updates of this device, which is under a policy"),
+        (FIRST, "the round has another policy than the newest that this device knows"),
+        (THIRD, "the round has another policy than the newest that this device knows"),
+        (policy(version=2, epsilon=4.0), "the round has another policy than the newest that this device knows"),
+    ],
+    ids=["none", "older", "newer", "another of its version"],
+)
+async def test_a_round_without_the_newest_policy_gets_nothing(device, other, cause):
+    """A federator that switches secure sums off has devices that send nothing, and say so once in their logs."""
     with capture_logs() as logs:
         for number in (1, 2):
-            device.announce(number, secure=None)
+            device.announce(number, secure=other)
             device.see(1, 2, 3)
     assert await device.is_silent()
-    assert [line["cause"] for line in logs if line["event"] == "round_declined"] == [
-        "the federator would see the updates of this device, which is under a policy"
-    ]
-    assert device.store.spent().last == 0
-
-
-@pytest.mark.parametrize("other", [FIRST, THIRD, policy(version=2, epsilon=4.0)], ids=["older", "newer", "another"])
-async def test_a_round_under_another_policy_gets_nothing(device, other):
-    """An older one was replaced, a newer one is not known here, and one of the same version is another."""
-    device.announce(1, secure=other)
-    device.see(1, 2, 3)
-    assert await device.is_silent()
+    assert [line["cause"] for line in logs if line["event"] == "round_declined"] == [cause]
     assert (device.store.spent().last, device.agent.participation.pending) == (0, None)
 
 
@@ -201,53 +165,23 @@ async def test_an_unlearning_round_gets_nothing(path):
     assert await device.is_silent()
 
 
-async def test_an_unlearning_round_gets_nothing_although_there_is_something_to_learn(device, monkeypatch):
-    """Whatever is kept on the device by then."""
-    device.announce(1, secure=None)
-    device.see(1, 2)
-    monkeypatch.setattr(device.store, "kept_ids", lambda: device.store.waiting_ids(2))
-    device.say(TOPICS.unlearning_round, learnable())
-    assert await device.is_silent()
-
-
-async def test_a_raw_update_that_is_pending_is_never_sent_under_a_policy(path):
-    """Neither where the policy comes while it waits for its receipt, nor where it is there at the next start."""
+@pytest.mark.parametrize("comes_by", ["its topic", "new credentials"])
+async def test_a_raw_update_that_is_pending_is_never_sent_under_a_policy(path, comes_by):
+    """Neither if the policy comes while it waits for its receipt, nor if it is there at the next start."""
     device = DeviceUnderPolicy(path, SECOND, credentials=identity())
     device.announce(1, secure=None)
     device.see(1)
-    raw = await device.update()
-    assert isinstance(raw.body, DenseDelta)
-    device.hear_policy(SECOND)
-    device.agent.participation.begin_connection(0.0)
-    device.join()
-    assert await device.is_silent()
-    device.restart()
-    assert await device.is_silent()
-
-
-async def test_new_credentials_with_a_policy_end_a_raw_update_that_is_pending(path):
-    """Enrolled anew, with a policy this time."""
-    device = DeviceUnderPolicy(path, SECOND, credentials=identity())
-    device.announce(1, secure=None)
-    device.see(1)
-    await device.update()
-    device.credentials = identity(SECOND, serial=2)
+    assert isinstance((await device.update()).body, DenseDelta)
+    if comes_by == "its topic":
+        device.hear_policy(SECOND)
+        device.agent.participation.begin_connection(0.0)
+        device.join()
+        assert await device.is_silent()
+    else:
+        device.credentials = identity(SECOND, serial=2)
     device.restart()
     assert await device.is_silent()
     assert device.store.pending_update() is None
-
-
-async def test_a_masked_update_under_an_older_policy_is_not_sent_again(device):
-    """A policy may be new because a helper of the old one is not to be trusted: it stays charged, and is given up."""
-    device.announce(1)
-    device.see(1, 2)
-    await device.update()
-    device.hear_policy(THIRD)
-    device.join()
-    device.agent.participation.begin_connection(0.0)
-    device.join()
-    assert await device.is_silent()
-    assert (device.store.spent().last, device.store.pending_update()) == (1, None)
 
 
 @pytest.mark.parametrize("proofs_before", [False, True])
@@ -266,7 +200,10 @@ async def test_a_device_that_was_off_while_proofs_came_or_went_sends_what_the_ne
     device.start()
     device.hear_policy(newer)
     device.join()
+    device.agent.participation.begin_connection(0.0)
+    device.join()
     assert await device.is_silent()
+    assert (device.store.spent().last, device.store.pending_update()) == (1, None)
     device.announce(2)
     device.see(3, 4)
     update = await device.update()
@@ -311,7 +248,7 @@ def pinned_device(path, **changed):
 
 
 async def test_a_pinned_device_gives_a_trusted_federator_nothing(path):
-    """It says why, and the first policy that it hears of lets it take part."""
+    """Also one that lost its store. It says why, and the first policy that it hears of lets it take part."""
     device = pinned_device(path)
     with capture_logs() as logs:
         device.announce(1, secure=None)
@@ -326,44 +263,25 @@ async def test_a_pinned_device_gives_a_trusted_federator_nothing(path):
     assert isinstance((await device.update()).body, MaskedVector)
 
 
-async def test_the_pin_outlives_the_store(path):
-    """A device that lost its store, and with it the policy that it knew, has the pin in its credentials."""
-    device = pinned_device(path)
-    device.hear_policy(POLICY)
-    device.store.close()
-    device = pinned_device(path.with_name("another.sqlite"))
-    device.announce(1, secure=None)
-    device.see(1, 2)
-    assert await device.is_silent()
-
-
-async def test_a_raw_update_from_before_the_pin_is_not_sent(path):
-    """A device re-enrolled with a pin keeps what waits; the first policy spends it, because it may have been seen."""
+async def test_what_is_from_before_the_pin_is_not_sent(path):
+    """Nor learned again, raw, for a step of unlearning; the first policy spends what waits: it may have been seen."""
     device = DeviceUnderPolicy(path, POLICY, credentials=identity())
-    device.announce(1, secure=None)
-    device.see(1)
+    device.announce(1, secure=None, training=PdgdTraining(min_interactions=3))
+    device.see(1, 2, 3)
+    device.answer(await device.update())
+    device.announce(2, secure=None)
+    device.see(4)
     assert device.store.pending_update() is not None
     device.credentials = identity(secure=True, serial=2)
     device.restart()
-    device.announce(1, secure=None)
+    device.announce(2, secure=None)
+    device.say(TOPICS.unlearning_round, learnable())
+    assert device.agent.relearning.due is None
     assert await device.is_silent()
     assert device.agent.is_settled
     device.hear_policy(POLICY)
     assert device.store.pending_update() is None
     assert device.store.n_waiting() == 0
-
-
-async def test_a_pinned_device_answers_no_unlearning_job(path):
-    """A step would ask for its clicks once more, raw."""
-    device = DeviceUnderPolicy(path, POLICY, credentials=identity())
-    device.announce(1, secure=None)
-    device.see(1, 2, 3)
-    device.answer(await device.update())
-    device.credentials = identity(secure=True, serial=2)
-    device.restart()
-    device.say(TOPICS.unlearning_round, learnable())
-    assert device.agent.relearning.due is None
-    assert await device.is_silent()
 
 
 async def test_an_enrolment_that_cannot_be_read_lets_nothing_out(path):

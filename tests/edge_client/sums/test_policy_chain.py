@@ -124,11 +124,3 @@ async def test_the_chain_goes_on_over_a_rotation_of_the_enrolment_key(path):
     assert device.agent.policy.fork == PolicyForked(2, 3)
     device.hear_policy(newer)
     assert device.agent.policy.newest == newer
-
-
-async def test_being_forgotten_takes_the_evidence_along(path):
-    """It would say which federation the device was of."""
-    device = DeviceUnderPolicy(path, SECOND)
-    device.hear_policy(OTHER_THIRD)
-    device.store.forget()
-    assert device.store.meta(MetaKey.POLICY_FORK_HEARD) is None

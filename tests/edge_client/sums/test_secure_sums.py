@@ -1,7 +1,6 @@
 """A device takes part in secure sums: with exactly B interactions, once in a round, charged once, whatever happens."""
 
 import shutil
-import time
 
 import numpy as np
 import pytest
@@ -20,44 +19,26 @@ from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 from foltr.core.protocol.updates import DenseDelta, MaskedVector, ModelUpdate
 from foltr.edge_client.store.store import UNNUMBERED, Interaction
 
-# --- what is sent -------------------------------------------------------------------------------------------------
-
-
-async def test_what_comes_out_is_what_was_learned(device):
-    """The two oldest interactions, masked; numbered 1 after 0, counting 1, and charged."""
-    device.announce(1)
-    device.see(4, 9, 11)
-    update = await device.update()
-    assert isinstance(update.body, MaskedVector)
-    assert (update.after, update.through, update.n_interactions) == (0, 1, 1)
-    assert device.open(update).tolist() == on_grid(4, 9)
-    assert device.store.spent().last == 1
-    assert device.agent.participation.policy == POLICY
-
 
 async def test_an_update_has_exactly_as_many_interactions_as_the_policy_says(device):
-    """Whatever the round announces, and however many wait: fewer are no update, more wait for the next."""
+    """Masked and charged; not as the round announces: fewer are no update, and more wait for the next."""
     device.announce(1)  # one to ten, it says
     device.see(1)
     assert await device.is_silent()
     device.see(2, 3, 4, 5)
     first = await device.update()
+    assert isinstance(first.body, MaskedVector)
+    assert (first.after, first.through, first.n_interactions, device.store.spent().last) == (0, 1, 1, 1)
+    assert device.agent.participation.policy == POLICY
     device.answer(first)
-    device.announce(2)
+    device.announce(2, clip_norm=4 * CLIP_NORM)
     second = await device.update()
     device.answer(second)
     device.announce(3)
     assert await device.is_silent(), "one is left"
     assert device.open(first).tolist() == on_grid(1, 2)
-    assert device.open(second).tolist() == on_grid(3, 4)
+    assert device.open(second).tolist() == on_grid(3, 4, clip_norm=4 * CLIP_NORM), "the clip norm is the round's"
     assert (second.after, second.through) == (1, 2)
-
-
-async def test_the_clip_norm_is_the_rounds(device):
-    """Half of C is half as long on the grid."""
-    device.announce(1, clip_norm=4 * CLIP_NORM)
-    device.see(1, 2)
-    assert device.open(await device.update()).tolist() == on_grid(1, 2, clip_norm=4 * CLIP_NORM)
 
 
 async def test_lists_that_cannot_be_learned_are_part_of_an_update_all_the_same(make):
@@ -128,30 +109,24 @@ async def test_personal_weights_go_on_although_an_update_does_not_count(make):
     assert device.store.local_state() == state
 
 
-async def test_a_method_that_sends_no_differences_of_weights_sends_nothing(make):
-    """FOLtR-ES has no secure sum; said once."""
-    device = make(POLICY, learner=None)
-    training = training_for("foltr-es", {}, 2)
+@pytest.mark.parametrize(
+    ("dim", "method", "cause"),
+    [
+        (N_FEATURES, "foltr-es", "the method foltr-es does not send differences of weights"),
+        (N_FEATURES + 1, "fpdgd", f"the model has {N_FEATURES} values, and the policy is for {N_FEATURES + 1}"),
+    ],
+)
+async def test_what_no_sum_can_be_made_of_gets_nothing(make, dim, method, cause):
+    """The log says so once."""
+    device = make(policy(dim), learner=None)
+    training = training_for(method, {}, 2)
     with capture_logs() as logs:
         for number in (1, 2):
             device.announce(number, training=training)
-            device.see(1, 2, 3)
+            for _ in range(3):
+                device.agent.record_clicks(device.agent.rank(np.eye(4, N_FEATURES), k=4), [1])
     assert await device.is_silent()
-    causes = {line["cause"] for line in logs if line["event"] == "participation_refused"}
-    assert causes <= {"the method foltr-es does not send differences of weights"}
-
-
-async def test_a_model_of_another_size_than_the_policys_gets_nothing(make):
-    """The sum would be of something else; said once."""
-    device = make(policy(N_FEATURES + 1))
-    with capture_logs() as logs:
-        for number in (1, 2):
-            device.announce(number)
-            device.see(1, 2, 3)
-    assert await device.is_silent()
-    assert [line["cause"] for line in logs if line["event"] == "participation_refused"] == [
-        f"the model has {N_FEATURES} values, and the policy is for {N_FEATURES + 1}"
-    ]
+    assert [line["cause"] for line in logs if line["event"] == "participation_refused"] == [cause]
 
 
 async def test_an_alteration_is_masked_and_clipped_like_anything_else(make):
@@ -169,9 +144,6 @@ async def test_an_alteration_is_masked_and_clipped_like_anything_else(make):
         await device.agent.contributor._altering  # noqa: SLF001
     assert device.open(await device.update()).tolist() == [-BOUND] + [0] * (N_FEATURES - 1)
     assert device.store.spent().last == 1
-
-
-# --- when -----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_device_takes_part_in_one_of_each_b_rounds(make):
@@ -194,7 +166,7 @@ def _pending(device):
 
 
 async def test_one_round_gets_one_participation_even_from_a_device_that_is_started_again(device):
-    """Late, refused, or told that it began elsewhere: no second one in the round, whoever asks for it."""
+    """Late, refused, or told that it began elsewhere: no second one in the round, also if it is asked for."""
     device.announce(1)
     device.see(*range(6))
     device.answer(await device.update(), ReceiptCode.OVERLAPS)
@@ -207,29 +179,17 @@ async def test_one_round_gets_one_participation_even_from_a_device_that_is_start
     assert (await device.update()).through == 2
 
 
-@pytest.mark.parametrize("code", [ReceiptCode.LATE, ReceiptCode.QUARANTINED])
-async def test_a_late_or_abandoned_update_stays_charged_and_its_clicks_are_not_sent_again(device, code):
-    """Its sum may have been opened; the next one has other clicks and another number."""
+@pytest.mark.parametrize("code", [ReceiptCode.LATE, ReceiptCode.QUARANTINED, ReceiptCode.ACCEPTED])
+async def test_clicks_that_were_sent_are_charged_and_not_sent_again(device, code):
+    """Their sum may have been opened, also if the round is abandoned after it counted; the next has other clicks."""
     device.announce(1)
     device.see(1, 2, 3, 4)
-    first = await device.update()
-    device.answer(first, code)
+    device.answer(await device.update(), code)
+    device.join(watermark=0)
     device.announce(2)
     second = await device.update()
     assert device.open(second).tolist() == on_grid(3, 4)
     assert (second.after, second.through, device.store.spent().last) == (0, 2, 2)
-
-
-async def test_a_round_that_is_abandoned_after_it_counted_gives_no_click_back(device):
-    """The watermark goes back, and the number does not."""
-    device.announce(1)
-    device.see(1, 2, 3, 4)
-    device.answer(await device.update())
-    device.join(watermark=0)
-    device.announce(2)
-    second = await device.update()
-    assert (second.after, second.through) == (0, 2)
-    assert device.open(second).tolist() == on_grid(3, 4)
 
 
 async def test_a_ledger_at_its_cap_sends_nothing_and_says_so_once(make):
@@ -329,20 +289,3 @@ async def test_a_federator_that_lies_about_the_mark_costs_no_participation(make,
 
 def participation_of(update):
     return open_ticket(update.body.ticket).ticket.participation
-
-
-async def test_a_clock_that_is_an_hour_off_changes_nothing(device, monkeypatch):
-    """Neither what is sent nor when: rounds, policies and ledger know no time."""
-    now = time.time
-    monkeypatch.setattr("time.time", lambda: now() + 3600)
-    device.restart()
-    device.announce(1)
-    device.see(1, 2)
-    update = await device.update()
-    assert device.open(update).tolist() == on_grid(1, 2)
-    device.answer(update)
-    monkeypatch.setattr("time.time", lambda: now() - 3600)
-    device.restart()
-    device.see(3, 4)
-    device.announce(2)
-    assert (await device.update()).through == 2

@@ -1,11 +1,20 @@
 """What a device's thread has loaded is what the device calls: a list and a click after it load nothing any more."""
 
+import asyncio
 import sys
+import threading
 
+import numpy as np
 import pytest
 from support.completed_process import completed
+from support.federator_by_hand import N_FEATURES, Federator, announced, device
+from support.waiting import PATIENCE_S, until
 
 from foltr.core.numerics.compiled import COMPILED
+from foltr.core.protocol.trainings import PdgdTraining
+from foltr.edge_client.training import loaded_kernels
+
+pytestmark = pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
 
 # In a process of its own: in this one other tests have loaded what they call.
 CODE = """
@@ -89,8 +98,38 @@ for training, ranker in KINDS:
 """
 
 
-@pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
 def test_nothing_is_loaded_after_the_thread_has_ended() -> None:
     """Lists of each source, a click on each, a comparison, learning again and an update, by five methods."""
     done = completed([sys.executable, "-c", CODE])
     assert done.returncode == 0, done.stderr
+
+
+async def test_neither_a_list_nor_a_click_waits_for_kernels(mqtt_broker, monkeypatch):
+    """They are made and stored while the thread that loads kernels stands still; a round is there once it has ended."""
+    goes_on, asked, use = threading.Event(), threading.Event(), loaded_kernels._use  # noqa: SLF001
+
+    def use_later(*arguments):
+        asked.set()
+        assert goes_on.wait(PATIENCE_S)
+        yield from use(*arguments)
+
+    monkeypatch.setattr("foltr.edge_client.components.are_loaded", loaded_kernels.are_loaded)
+    monkeypatch.setattr(loaded_kernels, "_use", use_later)
+    for name in ("_begun", "_loaded"):
+        monkeypatch.setattr(loaded_kernels, name, set())
+    training = PdgdTraining(min_interactions=1000, max_interactions=1000)
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=None) as client:
+        await federator.announce(1, newest=announced(3, np.linspace(0.0, 1.0, N_FEATURES)), training=training)
+        waits = asyncio.create_task(client.next_round(timeout_s=PATIENCE_S))
+        await until(asked.is_set)
+        before = client.weights.tobytes()
+        for _ in range(3):
+            serp = client.rank(np.random.default_rng(1).random((120, N_FEATURES)), exploration="sampling")
+            assert serp.model_version == 3
+            client.record_clicks(serp, [1, 4])
+        assert client.n_waiting == 3
+        await asyncio.sleep(0.05)
+        assert (waits.done(), client.weights.tobytes()) == (False, before)
+        goes_on.set()
+        await waits
+        assert client.weights.tobytes() != before

@@ -127,10 +127,6 @@ def announced(
     )
 
 
-def vars_of(interaction):
-    return {name: np.asarray(value).tolist() for name, value in vars(interaction).items()}
-
-
 def content(answer):
     """Which kept interactions an answer holds, told apart by their feature."""
     counts = unpack_vector(answer.body.values)
@@ -215,20 +211,11 @@ def test_nothing_else_is_touched():
     assert state is not None
 
     def everything():
-        working_model = machine.trainer.working_model
-        stored = [
-            machine.store.rows(f"SELECT * FROM {table}")  # noqa: S608
-            for table in ("bounds", "counted_updates")
-        ]
-        return (
-            working_model,
-            working_model.weights.tolist(),
-            list(working_model.interaction_ids),
-            machine.trainer.learned().local_state,
-            stored,
-            [vars_of(machine.store.kept_interaction(kept)) for kept in machine.store.kept_ids()],
-            machine.store.n_waiting(),
-        )
+        working_model, store = machine.trainer.working_model, machine.store
+        learned = (working_model, working_model.weights.tolist(), list(working_model.interaction_ids))
+        counting = [store.rows(f"SELECT * FROM {table}") for table in ("bounds", "counted_updates")]  # noqa: S608
+        interactions = store.rows("SELECT id, serp_id, features, ranking, clicks, reversals FROM interactions")
+        return learned, machine.trainer.learned().local_state, counting, interactions
 
     before = everything()
     assert machine.answer(training=training, ranker=ranker, weights=[0.5] * 3) is not None
@@ -239,31 +226,19 @@ def test_nothing_else_is_touched():
 
 
 def test_a_step_announced_again_is_answered_as_before():
-    """Also once the answer was sent, with a later deadline, and after more was kept: it may have been lost."""
+    """It may have been lost. One with other weights, of a job that starts again, or after a closed one, is learned."""
     machine = Machine(range(20))
     first = machine.answer()
     machine.relearning.mark_sent(first)
     assert machine.relearning.due is None
     machine.keep("new", 50)
-    assert machine.answer(closes_at=99.0) is first
-
-
-def test_a_step_that_begins_anew_is_learned_anew():
-    """A job that starts again announces the same number with other weights."""
-    machine = Machine(range(20))
-    first = machine.answer()
+    assert machine.answer(closes_at=99.0) is first, "with a later deadline"
     again = machine.answer(weights=np.ones(N))
     assert again is not first
     machine.relearning.mark_sent(first)
     assert machine.relearning.due is again
-
-
-def test_a_closed_step_is_not_answered():
-    """Nor is what was due for it; nothing of it is remembered."""
-    machine = Machine(range(20))
-    first = machine.answer()
-    assert machine.answer(is_open=False) is None
-    assert machine.answer() is not first  # one that was remembered would be
+    assert machine.answer(weights=np.ones(N), is_open=False) is None
+    assert machine.answer(weights=np.ones(N)) is not again  # one that was remembered would be
 
 
 # --- how much steps may ask ---------------------------------------------------------------------------------
@@ -285,17 +260,6 @@ def test_so_many_steps_a_day_are_answered():
     machine.day += 2
     assert steps(machine, [11, 12]) == [11, 12]
     assert steps(Machine(range(5), limits=UnlearningLimits(steps_a_day=0)), range(3)) == []
-
-
-def test_the_limit_outlives_a_restart(path):
-    """What was answered is on disk before it may be sent; another job begins with what is left."""
-    limits = UnlearningLimits(steps_a_day=3)
-    machine = Machine(range(5), limits=limits, path=path)
-    assert steps(machine, range(2)) == [0, 1]
-    machine.store.close()
-    machine = Machine([], limits=limits, path=path)
-    assert steps(machine, range(7, 10), job=2) == [7]
-    machine.store.close()
 
 
 def test_what_cannot_be_counted_is_not_answered():
@@ -359,12 +323,15 @@ def test_an_erasure_stands_for_two_jobs():
     assert machine.answer(job=3, named=(7, 8, 9)) is not None  # and for somebody else's
 
 
-def test_what_erasures_stood_for_outlives_a_restart(path):
-    """It is in the store, with the answer's counts."""
-    machine = Machine(range(5), path=path)
-    assert all(machine.answer(job=job) is not None for job in (1, 2))
+def test_what_was_answered_and_for_whom_outlives_a_restart(path):
+    """It is on disk before it may be sent; another job begins with what is left."""
+    limits = UnlearningLimits(steps_a_day=3)
+    machine = Machine(range(5), limits=limits, path=path)
+    assert steps(machine, range(2)) == [0, 1]
     machine.store.close()
-    machine = Machine([], path=path)
+    machine = Machine([], limits=limits, path=path)
+    assert steps(machine, range(7, 10), job=2) == [7]
+    machine.day += 1
     assert machine.answer(job=3) is None
     machine.store.close()
 
@@ -390,33 +357,23 @@ def test_what_cannot_be_learned_is_passed_over_for_others():
         assert Machine([np.ones((3, 2), np.float32)]).answer() is None
 
 
-def test_an_update_that_cannot_be_made_is_not_sent(monkeypatch):
-    """It is said, and the next step is another matter."""
+def test_what_cannot_be_made_or_sent_is_logged(monkeypatch):
+    """No body, a model that does not fit the method, an answer too large for one message; the next step goes on."""
+
+    def fail(*_):
+        raise DataError("no body")
+
+    def events_of(machine, **about):
+        with capture_logs() as logs:
+            assert machine.answer(**about) is None
+        return [(line["event"], line.get("cause")) for line in logs]
+
     machine = Machine(range(5))
     with monkeypatch.context() as broken:
-
-        def fail(*_):
-            raise DataError("no body")
-
         broken.setattr("foltr.edge_client.training.working_model.LearnerDevice.body", fail)
-        with capture_logs() as logs:
-            assert machine.answer() is None
-    assert [(line["event"], line["cause"]) for line in logs] == [("unlearning_step_failed", "no body")]
+        assert events_of(machine) == [("unlearning_step_failed", "no body")]
     assert machine.answer(step=1) is not None
-
-
-def test_a_model_that_does_not_fit_the_method_is_not_learned_from():
-    """The federator's mistake; it is said."""
-    machine = Machine(range(5), learner=None)
-    with capture_logs() as logs:
-        assert machine.answer(training=FedPerTraining(**BOUNDS)) is None
-    assert [line["event"] for line in logs] == ["method_unsupported"]
-
-
-def test_what_is_too_large_for_one_message_is_not_sent(monkeypatch):
-    """It is said with its size."""
-    monkeypatch.setattr("foltr.edge_client.training.relearning.needs_chunks", lambda payload: len(payload) > 100)
-    with capture_logs() as logs:
-        assert Machine(range(5)).answer() is None
-    assert [line["event"] for line in logs] == ["unlearning_answer_too_large"]
-    assert logs[0]["n_bytes"] > 4 * N
+    misfit = events_of(Machine(range(5), learner=None), training=FedPerTraining(**BOUNDS))
+    assert [event for event, _ in misfit] == ["method_unsupported"]
+    monkeypatch.setattr("foltr.edge_client.training.relearning.needs_chunks", lambda payload: len(payload) > 4 * N)
+    assert events_of(Machine(range(5))) == [("unlearning_answer_too_large", None)]

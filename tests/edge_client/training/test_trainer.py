@@ -183,54 +183,6 @@ def personal(new_device, counting):  # noqa: ARG001
     return new_device()
 
 
-def test_local_state_is_kept_when_its_update_counts(personal):
-    """Until then it is the update's; a new working copy goes on from it."""
-    personal.see(2)
-    assert personal.n_kept() == [0, 0]
-    assert personal.n_learned() == [1, 1]
-    personal.receipt(ReceiptCode.ACCEPTED)
-    assert personal.n_kept() == personal.n_learned() == [1, 1]
-    personal.announce(2, 1)
-    assert personal.n_learned() == [1, 1]
-    np.testing.assert_array_equal(unpack_vector(personal.trainer.working_model.device.body(None).values), np.zeros(N))
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-@pytest.mark.parametrize("newer_model", [False, True])
-def test_given_back_interactions_are_learned_once(personal, restarted, newer_model):
-    """An update that does not count leaves no local state, and its interactions are not learned on top of it."""
-    personal.see(2)
-    if newer_model:
-        personal.announce(2, 1)
-    if restarted:
-        personal.restart()
-    assert personal.n_learned() == [1, 1]
-    personal.receipt(ReceiptCode.LATE)
-    assert personal.n_learned() == [1, 1]
-    assert personal.n_kept() == [0, 0]
-    personal.announce(3, 2)
-    assert personal.n_updates == 2
-    personal.receipt(ReceiptCode.ACCEPTED)
-    assert personal.n_kept() == [1, 1]
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-def test_what_counts_no_more_is_learned_once(personal, restarted):
-    """Its local state goes with it, and its interactions are learned again, before those that came since."""
-    personal.see(2)
-    personal.receipt(ReceiptCode.ACCEPTED)
-    personal.announce(2, 1)
-    personal.see()
-    assert personal.n_learned() == [1, 1, 1]
-    personal.settle(0)
-    assert personal.n_kept() == [0, 0, 0]
-    if restarted:
-        personal.restart()
-    assert (personal.n_learned(), personal.n_updates) == ([1, 1, 1], 2)
-    personal.receipt(ReceiptCode.ACCEPTED)
-    assert personal.n_kept() == [1, 1, 1]
-
-
 def test_a_method_without_local_state_leaves_that_of_another(personal):
     """An operator who changes the method and changes it back finds the devices as they were."""
     personal.see(2)

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.federator_by_hand import announced
 from support.sampled_lists import even_reversals
+from support.small_rankers import RANKERS, see, trainings
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.neural import neural_score
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.lists import draw_list
+from foltr.core.methods.registry import METHODS, n_auxiliary
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.trainings import (
@@ -70,29 +73,16 @@ def test_it_starts_at_the_global_model(rng):
 
 def test_what_cannot_be_learned_changes_nothing(interactions, rng):
     """Another number of features, or without a score, are an error of the data, and no part of the working model."""
-    working_model = working_model_of(model_of([0.0] * 4))
+    model = model_of([0.0] * 4)
+    working_model = working_model_of(model)
     working_model.learn(interactions[0], rng)
+    np.testing.assert_array_equal(unpack_vector(model.weights), np.zeros(4))  # the copy is another array
     before, item = working_model.weights, interactions[1]
     for features in (item.features[:, :3], np.full_like(item.features, np.inf)):
         with pytest.raises(DataError):
             working_model.learn(replace(item, id=99, features=features), rng)
     assert working_model.interaction_ids == [10]
     np.testing.assert_array_equal(working_model.weights, before)
-
-
-def test_the_announced_model_is_not_changed(interactions, rng):
-    """The weights of an announcement are a read-only view; the working copy is another array."""
-    model = model_of([0.0] * 4)
-    working_model = working_model_of(model)
-    working_model.learn(interactions[0], rng)
-    np.testing.assert_array_equal(unpack_vector(model.weights), np.zeros(4))
-
-
-def test_without_a_method_the_model_ranks_as_it_is():
-    """Lists can be shown before a round is known, or by a method that cannot be used; nothing is learned then."""
-    working_model = WorkingModel(model_of([0.0, 1.0, 0.0, 0.0]), None, None)
-    scores, variant = working_model.ranker.scores(np.eye(4, dtype=np.float32), exploring=True)
-    assert (scores.tolist(), variant) == ([0.0, 1.0, 0.0, 0.0], 0)
 
 
 def test_a_neural_model_ranks_by_its_own_scores(rng):
@@ -107,7 +97,8 @@ def test_a_neural_model_ranks_by_its_own_scores(rng):
 def test_a_bare_model_explores_with_care_and_says_when_it_cannot_score(rng):
     """Before an exploration is known it exchanges neighbours; features that are too large are an error of the data."""
     bare = WorkingModel(model_of([3.0, 2.0, 1.0, 0.0]), None, None)
-    scores, _ = bare.ranker.scores(np.eye(4, dtype=np.float32), exploring=True)
+    scores, variant = bare.ranker.scores(np.eye(4, dtype=np.float32), exploring=True)
+    assert (scores.tolist(), variant) == ([3.0, 2.0, 1.0, 0.0], 0)
     shown = {tuple(draw_list(bare.exploration, scores, 3, rng).ranking.tolist()) for _ in range(3000)}
     assert shown == {(0, 1, 2), (1, 0, 2), (0, 2, 1)}
     with pytest.raises(DataError, match="features"):
@@ -132,7 +123,7 @@ def test_a_learner_that_ends_in_nonsense_is_not_followed(rng):
     ],
 )
 def test_a_method_that_cannot_be_used_says_so(model, training):
-    """In words, before anything is learned by it."""
+    """With a reason, before anything is learned by it."""
     with pytest.raises(SettingsError):
         device_for(model, training, CONTEXT)
 
@@ -144,3 +135,33 @@ def test_local_state_is_read_by_its_own_method_only():
     assert unmark_state(kept, FedIpsTraining(propensities="estimated")) is None
     assert unmark_state(None, PersonalTraining()) is None
     assert mark_state(None, SETTINGS) is None
+
+
+FEATURES = np.random.default_rng(4).random((8, 6), np.float32)
+
+
+def model_for(training, ranker, rng):
+    weights = rng.normal(size=ranker.n_weights + n_auxiliary(training, ranker)).astype(np.float32)
+    return announced(0, weights, ranker, n_auxiliary=n_auxiliary(training, ranker))
+
+
+PAIRS = [
+    pytest.param(name, ranker, id=f"{name} {ranker.kind}")
+    for name, spec in METHODS.items()
+    for ranker in RANKERS
+    if spec.only_ranker is None or spec.only_ranker.kind == ranker.kind
+]
+
+
+@pytest.mark.parametrize(("method", "ranker"), PAIRS)
+def test_a_snapshot_does_not_change_when_the_device_learns(method, ranker, rng):
+    """No method changes in place what it ranks by, so a shallow copy is enough for a thread that ranks meanwhile."""
+    training = trainings(interactions=20)[method]
+    model = model_for(training, ranker, rng)
+    working_model = WorkingModel(model, training, device_for(model, training, DeviceContext(1)))
+    before = working_model.snapshot()
+    weights, scores = before.weights.copy(), before.ranker.scores(FEATURES, exploring=False)[0].copy()
+    see(working_model.device, training, rng, n=8)
+    assert method == "foltr-es" or not np.array_equal(working_model.weights, weights), "it has learned"
+    np.testing.assert_array_equal(before.weights, weights)
+    np.testing.assert_array_equal(before.ranker.scores(FEATURES, exploring=False)[0], scores)

@@ -1,62 +1,31 @@
 """A voter over threads and deaths: what is known is what the lists on the disk say, each once."""
 
-import asyncio
 import contextlib
 import math
-import signal
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+import shutil
 
 import numpy as np
 import pytest
-from cli.commands import environment
 from support.broker_links import NotedLink
-from support.federator_by_hand import N_FEATURES, TOPICS, Federator, adding_learner, announced, round_on
-from support.waiting import PATIENCE_S, wait_until
+from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, announced, round_on
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import DataError
-from foltr.core.failpoints import VARIABLE, Failpoint
+from foltr.core.failpoints import Failpoint
 from foltr.core.learning.agreement import preferences
 from foltr.core.learning.comparison import COMPARISON_DECAY, Comparison
-from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.explorations import SamplingExploration
-from foltr.core.protocol.fields import model_hash, pack_vector
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.options import DeviceOptions, Experiment, Privacy
-from foltr.edge_client.search_ranker import SearchRanker
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.votes import voter
 
-REPOSITORY = Path(__file__).parents[3]
 OPERATOR, FEDERATOR = SigningKey(bytes([3]) * 32), SigningKey(bytes([4]) * 32)
 WEIGHTS = np.linspace(-1.0, 1.0, N_FEATURES, dtype=np.float32)
 TRAINING = PdgdTraining(min_interactions=10_000, max_interactions=10_000, exploration=SamplingExploration())
-# A device that clicks ten times and waits to be killed.
-CLICKING = """
-import asyncio, sys
-import numpy as np
-from foltr import Connection, EdgeClient, Experiment, Privacy
-
-async def main(url, store):
-    rng = np.random.default_rng(5)
-    connection = Connection(url, "mail", "device-7")
-    options = {"privacy": Privacy(click_window_s=0), "experiment": Experiment(seed=1)}
-    async with EdgeClient(store=store, connection=connection, **options) as client:
-        await client.next_round(timeout_s=240.0)
-        while client.agent.voter.anchor.current is None:
-            await asyncio.sleep(0.01)
-        for _ in range(10):
-            client.record_clicks(client.rank(rng.random((3, 16), np.float32)), [1])
-        await asyncio.sleep(600)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
 
 
 def opened(path):
@@ -113,21 +82,12 @@ def device(store):
     return one
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "device.sqlite"
-
-
-def test_a_device_without_votes_takes_no_anchor(device, store):
-    """It drops the anchor and the comparison that it stored while it gave votes, and is deaf to another anchor."""
-    assert click(device, 3) == 3
-    assert store.anchor() is not None
+def test_a_device_without_votes_takes_no_anchor(store):
+    """If it hears one all the same."""
     silent = PlayedDevice(store, votes=False)
-    assert store.anchor() is None
     silent.hear_anchor(4)
     silent.hear_round(announced(6, WEIGHTS))
     click(silent, 3)
-    assert not silent.agent.voter.takes_part
     assert (store.anchor(), silent.agent.voter.comparison) == (None, Comparison())
 
 
@@ -165,8 +125,9 @@ def test_a_list_that_is_compared_while_another_anchor_comes_says_nothing_of_that
 
 
 def test_a_list_is_compared_once_by_the_first_clicks_that_say_something(device):
-    """More of them are learned, and say nothing more of the two models."""
+    """None, or all documents, prefer nothing; more clicks are learned, and say nothing more of the two models."""
     serp = device.rank(np.random.default_rng(9).random((3, N_FEATURES), np.float32), 3)
+    device.record_clicks(device.rank(np.random.default_rng(9).random((3, N_FEATURES), np.float32), 3), [0, 1, 2])
     device.record_clicks(serp, [])
     assert device.agent.voter.comparison == Comparison()
     device.record_clicks(serp, [1])
@@ -174,13 +135,6 @@ def test_a_list_is_compared_once_by_the_first_clicks_that_say_something(device):
     assert known.n_lists == 1.0
     device.record_clicks(serp.serp_id, [0])
     assert device.agent.voter.comparison == known
-
-
-def test_a_click_on_nothing_is_no_list_to_compare(device):
-    """Nor is one on every document: neither prefers any to another."""
-    for clicked in ([], [0, 1, 2]):
-        device.record_clicks(device.rank(np.random.default_rng(9).random((3, N_FEATURES), np.float32), 3), clicked)
-    assert device.agent.voter.comparison == Comparison()
 
 
 def test_a_model_of_no_numbers_is_compared_like_any(device):
@@ -192,63 +146,24 @@ def test_a_model_of_no_numbers_is_compared_like_any(device):
     assert math.isfinite(known.mean)
 
 
-async def test_threads_record_while_anchors_come(mqtt_broker, path):
-    """Each list is compared once, with the anchor of its moment; ranking waits for none of it."""
-    access = BrokerAccess(broker_url=mqtt_broker)
-    credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access)
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
-        await federator.say(TOPICS.anchor, announced(3, -WEIGHTS), retain=True, sequence=1)
-        await federator.announce(1, newest=announced(5, WEIGHTS), training=TRAINING, sequence=1)
-        ranker = SearchRanker(credentials, store=path, experiment=Experiment(seed=1))
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(None, wait_until, lambda: ranker.serp_length and _has_anchor(ranker, 3))
-            with ThreadPoolExecutor(4) as pool:
-                clicking = [loop.run_in_executor(pool, click, ranker, 10, seed) for seed in range(4)]
-                n_preferring = sum(await asyncio.gather(*clicking))
-                assert ranker.comparison.n_lists == pytest.approx(n_in_effect(n_preferring))
-                clicking = [loop.run_in_executor(pool, click, ranker, 20, seed) for seed in range(4)]
-                await federator.say(TOPICS.anchor, announced(4, -2 * WEIGHTS), retain=True, sequence=2)
-                await asyncio.gather(*clicking)
-            await loop.run_in_executor(None, wait_until, lambda: _has_anchor(ranker, 4))
-            n_preferring = click(ranker, 10)
-            known = ranker.comparison
-            assert n_in_effect(n_preferring) - 1e-9 <= known.n_lists <= n_in_effect(90)
-        finally:
-            await loop.run_in_executor(None, ranker.close)
-    with contextlib.closing(opened(path)) as store:
-        assert store.n_waiting() == 130
-        assert store.comparison((4, model_hash(pack_vector(-2 * WEIGHTS)))) == known
-
-
-def _has_anchor(ranker, version):
-    agent = ranker.agent
-    current = agent.voter.anchor.current
-    return current is not None and current.version == version
-
-
 @pytest.mark.parametrize("place", [Failpoint.IN_INTERACTION_TRANSACTION, Failpoint.INTERACTION_STORED])
-async def test_kill_9_loses_no_list_and_compares_none_twice(mosquitto_server, path, place):
+def test_a_crash_loses_no_list_and_compares_none_twice(device, path, tmp_path, monkeypatch, place):
     """What is known is what the lists on the disk say, whichever side of the commit the device died on."""
-    url = mosquitto_server.url
-    async with Federator(url) as federator:
-        await federator.say(TOPICS.anchor, announced(3, -WEIGHTS), retain=True)
-        await federator.announce(1, newest=announced(5, WEIGHTS), training=TRAINING)
-        for at_pass, n_lists in ((5, {Failpoint.INTERACTION_STORED: 5}.get(place, 4)), (1, None)):
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", CLICKING, url, str(path)),
-                cwd=REPOSITORY,
-                env=environment(**{VARIABLE: f"{place}=kill@{at_pass}", "NUMBA_DISABLE_JIT": "1"}),
-                stdout=subprocess.DEVNULL,
-            )
-            try:
-                async with asyncio.timeout(PATIENCE_S):
-                    assert await process.wait() == -signal.SIGKILL
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-            with contextlib.closing(opened(path)) as store:
-                n_stored = store.n_waiting()
-                assert n_lists is None or n_stored == n_lists
-                known = store.comparison((3, model_hash(pack_vector(-WEIGHTS))))
-                assert known.n_lists == pytest.approx(n_in_effect(n_stored))
+
+    class Killed(BaseException):
+        pass
+
+    def die(at):
+        if at is place:
+            raise Killed
+
+    assert click(device, 4) == 4
+    monkeypatch.setattr("foltr.edge_client.store.store.failpoint", die)
+    with pytest.raises(Killed):
+        click(device, 1, seed=2)
+    for name in ("", "-wal"):
+        shutil.copy(f"{path}{name}", f"{tmp_path / 'after'}{name}")
+    with contextlib.closing(opened(tmp_path / "after")) as after:
+        n_lists = after.n_waiting()
+        assert n_lists == (5 if place is Failpoint.INTERACTION_STORED else 4)
+        assert after.comparison(device.agent.voter.anchor.key).n_lists == pytest.approx(n_in_effect(n_lists))

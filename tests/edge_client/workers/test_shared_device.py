@@ -127,20 +127,6 @@ def clicks_in(path):
     return {serp_id: np.flatnonzero(np.frombuffer(clicks, "u1")).tolist() for serp_id, clicks in rows}
 
 
-def test_a_list_of_one_process_is_clicked_in_others(start, path):
-    """A click at a time, each in another process, some twice: all are stored, none counts twice."""
-    first, second, third = start(), start(), start()
-    serps = [worker("rank")["serp_id"] for worker in (first, second, third)]
-    for serp_id in serps:
-        for worker, position in ((second, 3), (third, 0), (first, 3), (second, 1)):
-            assert worker("record_clicks", serp_id, [position]) == "True"
-    assert [worker("n_waiting") for worker in (first, second, third)] == ["3"] * 3
-    assert [worker("owns") for worker in (first, second, third)] == [True, False, False]
-    for worker in (first, second, third):
-        worker.end()
-    assert clicks_in(path) == {serp_id: [0, 1, 3] for serp_id in serps}
-
-
 def test_no_click_is_lost_and_none_counts_twice_whoever_is_killed(start, path):
     """Four workers under load; owners and others die by SIGKILL, and others are started. Callers try again."""
     workers, wanted, lock = [start() for _ in range(4)], {}, threading.Lock()

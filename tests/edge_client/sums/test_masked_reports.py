@@ -1,4 +1,4 @@
-"""What a device says of its user's lists under a policy: three numbers of 0 or u behind the masks; all look alike."""
+"""What a device says under a policy of models and lists: a vote and an evaluation behind the masks; all look alike."""
 
 import numpy as np
 import pytest
@@ -16,15 +16,33 @@ from foltr.edge_client.sums.masked_update import mask_update
 
 DIM, WEIGHT = 40, 32
 KEY = identity().key
+VOTE_WEIGHT = 64
+PLAIN = policy(DIM, proofs=True)
+VOTING = policy(DIM, proofs=True, vote_weight=VOTE_WEIGHT)
 EVALUATING = policy(DIM, proofs=True, evaluation_weight=WEIGHT)
-BOTH = policy(DIM, proofs=True, vote_weight=64, evaluation_weight=WEIGHT)
+BOTH = policy(DIM, proofs=True, vote_weight=VOTE_WEIGHT, evaluation_weight=WEIGHT)
 CLICKED_BELOW = Evaluation(clicked=1.0, reward=0.0, base_reward=1.0)
 BASE = (3.0, 2.0, 1.0)
 
 
-def sent(evaluation, signed=EVALUATING, vote=None):
-    update = learned_update(DenseDelta(dim=DIM, values=pack_vector(np.zeros(DIM))))
+def sent(evaluation=None, signed=EVALUATING, vote=None, value=0.0):
+    """A masked update, all zeros but its first value; ``vote``: the opinion, None: without one."""
+    update = learned_update(DenseDelta(dim=DIM, values=pack_vector(np.r_[value, np.zeros(DIM - 1)])))
+    vote = None if vote is None else Vote(anchor_version=3, value=vote)
     return mask_update(update, 5, signed, 2.0, KEY, vote, evaluation, epoch=0)
+
+
+@pytest.mark.parametrize(("opinion", "votes"), [(-1, [64, 0]), (1, [0, 64]), (0, [0, 0]), (None, [0, 0])])
+@pytest.mark.parametrize("value", [0.0, 1e30])
+def test_a_vote_is_its_weight_in_one_of_two_numbers(opinion, votes, value):
+    """Behind any update; and the proofs, which `opened` checks, pass."""
+    update, bound = sent(signed=VOTING, vote=opinion, value=value), VOTING.policy.bound
+    integers = opened(update, VOTING, KEY.public)
+    assert integers.tolist() == [bound if value else 0, *[0] * (DIM - 1), *votes]
+    assert int(integers @ integers) <= bound**2 + VOTE_WEIGHT**2
+    # Who has no opinion sends as much as who has, and nothing of it is in the open.
+    assert (len(encode(update)), update.vote) == (len(encode(sent(signed=VOTING, vote=1))), None)
+    assert len(update.body.proof) == 8 * (proof_shape(DIM, bound).n_proof + 6)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +52,7 @@ def test_an_evaluation_is_three_numbers_behind_the_update_and_the_vote(evaluatio
     """Without votes just behind the update; the proofs, which `opened` checks, pass, and nothing is in the open."""
     alone = sent(evaluation)
     assert opened(alone, EVALUATING, KEY.public).tolist() == [0] * DIM + numbers
-    both = sent(evaluation, BOTH, Vote(anchor_version=3, value=-1))
+    both = sent(evaluation, BOTH, -1)
     assert opened(both, BOTH, KEY.public).tolist() == [0] * DIM + [64, 0] + numbers
     assert (alone.evaluation, both.evaluation, both.vote) == (None, None, None)
     assert len(both.body.proof) == 8 * (proof_shape(DIM, BOTH.policy.bound).n_proof + 15)
@@ -50,17 +68,18 @@ def test_a_mean_between_is_one_of_the_two_at_random():
     assert len({len(encode(update)) for update in [*halves, sent(None)]}) == 1
 
 
-def test_a_policy_without_evaluation_hears_none():
-    """What is sent is as long as it was before there were any."""
-    for signed, n in ((policy(DIM, proofs=True), 0), (policy(DIM, proofs=True, vote_weight=64), 2), (policy(DIM), 0)):
-        update = sent(CLICKED_BELOW, signed)
-        assert (update.body.dim, update.evaluation) == (DIM + n, None)
-        assert opened(update, signed, KEY.public).tolist() == [0] * (DIM + n)
+def test_a_policy_hears_what_it_asks_for():
+    """What is sent else is as long as it was before there was anything to say."""
+    for signed, n in ((PLAIN, 0), (VOTING, 2), (policy(DIM), 0)):
+        update = sent(CLICKED_BELOW, signed, 1)
+        assert (update.body.dim, update.evaluation, update.vote) == (DIM + n, None, None)
+        assert opened(update, signed, KEY.public).tolist() == [0] * DIM + [0, 64][:n]
 
 
-def test_what_hides_the_numbers_is_drawn_anew():
+@pytest.mark.parametrize(("signed", "n"), [(EVALUATING, 9), (VOTING, 6)])
+def test_what_hides_the_numbers_is_drawn_for_each_message(signed, n):
     """Two messages that say the same have no random number in common."""
-    proofs = [unmasked(sent(CLICKED_BELOW), EVALUATING, KEY.public)[0][-9:] for _ in range(2)]
+    proofs = [unmasked(sent(CLICKED_BELOW, signed, 1), signed, KEY.public)[0][-n:] for _ in range(2)]
     assert (proofs[0] != proofs[1]).all()
 
 
@@ -138,7 +157,7 @@ async def test_a_newer_policy_says_whether_it_is_asked_for(tmp_path):
     for number, signed in enumerate(heard, start=1):
         device.hear_policy(signed)
         device.signed = signed
-        device.join()  # under another policy watermarks are asked for anew
+        device.join()  # under another policy it asks for its watermark again
         device.announce(number)
         click(device, 0, 0)
         update = await device.update()
