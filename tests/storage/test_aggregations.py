@@ -20,7 +20,6 @@ from foltr.storage.queries import (
     list_proposals,
 )
 from foltr.storage.records import Batch, NewAggregation, NewEvent, NewFate, NewModel
-from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round, load_open_round, open_round
 
 RULE = {
     "aggregation": "nnm+krum",
@@ -42,27 +41,27 @@ async def closing(stored):
     await stored.join("c", "a", "b")
     opening = dataclasses.replace(stored.opening(1), **RULE)
     for _ in range(2):
-        await open_round(stored.db, "web", stored.epoch, opening)
+        await stored.open_round(opening)
     await stored.commit(Batch(updates=[stored.update(client_id) for client_id in "abc"]))
-    await begin_aggregation(stored.db, "web", stored.epoch, 1)
+    await stored.begin_aggregation(1)
     return stored
 
 
 async def complete(stored, model, times=1):
-    closed_at = stored.opening(1).closes_at
+    closed_at = stored.at(60)
     for _ in range(times):
-        await complete_round(stored.db, "web", stored.epoch, 1, model, closed_at, stored.opening(2, 1))
+        await stored.complete_round(1, model, closed_at, stored.opening(2, 1))
 
 
 async def test_a_round_keeps_the_rule_it_was_opened_with(closing) -> None:
     """A federator that starts with other settings finds it."""
-    found = await load_open_round(closing.db, "web")
+    found = await closing.load_open_round()
     assert {key: getattr(found[0], key) for key in RULE} == RULE
 
 
 async def test_what_became_of_each_update_is_stored_with_the_model(closing) -> None:
     """Rule, parameters, fallback and fates; the same again, its answer lost, adds nothing."""
-    at = closing.opening(1).closes_at
+    at = closing.at(60)
     proposed = NewEvent(at, "quarantine_proposed", "dropped in 9 of 10 rounds", client_id="c", round=1)
     await complete(closing, NewModel(1, closing.weights, None, memory_of(*"abc"), MADE, [proposed]), times=2)
     made = await get_aggregation(closing.db, "web", 1)
@@ -75,7 +74,7 @@ async def test_what_became_of_each_update_is_stored_with_the_model(closing) -> N
     assert (
         tuple(NewFate(line.client_id, line.fate, line.share, line.score, line.fate_reason) for line in shown) == FATES
     )
-    model = await latest_model(closing.db, "web")
+    model = await closing.latest_model()
     assert model.defence_state == memory_of(*"abc")
     (event,) = await list_events(closing.db, "web", kind="quarantine_proposed")
     assert (event.client_id, event.round, event.detail) == ("c", 1, "dropped in 9 of 10 rounds")
@@ -84,21 +83,21 @@ async def test_what_became_of_each_update_is_stored_with_the_model(closing) -> N
 
 async def test_only_the_newest_model_has_what_the_rule_remembers(closing) -> None:
     """It grows with weights and clients; another federation's is left alone, and a lost answer takes nothing away."""
-    await create_federation(closing.db, "other", 3, "linear", closing.weights, closing.opening(1).opened_at)
+    await create_federation(closing.db, "other", 3, "linear", closing.weights, closing.at(0))
     async with closing.db.transaction() as connection:
         await connection.execute(
             models.update().where(models.c.federation == "other").values(defence_state=memory_of())
         )
-    closed_at = closing.opening(1).closes_at
+    closed_at = closing.at(60)
     for version in (1, 2, 3):
         if version > 1:
-            await begin_aggregation(closing.db, "web", closing.epoch, version)
+            await closing.begin_aggregation(version)
         model, following = (
             NewModel(version, closing.weights, None, memory_of("a", "b", n_rounds=version)),
             closing.opening(version + 1, version),
         )
         for _ in range(2):
-            await complete_round(closing.db, "web", closing.epoch, version, model, closed_at, following)
+            await closing.complete_round(version, model, closed_at, following)
     rows, newest = await list_models(closing.db, "web"), memory_of("a", "b", n_rounds=3)
     assert [(row.version, row.defence_state) for row in rows] == [(0, None), (1, None), (2, None), (3, newest)]
     other = await latest_model(closing.db, "other")
@@ -145,7 +144,7 @@ async def test_a_thousand_fates_are_one_statement(stored, monkeypatch) -> None:
     await stored.join(*names)
     await stored.open(1)
     await stored.commit(Batch(updates=[stored.update(name) for name in names]))
-    await begin_aggregation(stored.db, "web", stored.epoch, 1)
+    await stored.begin_aggregation(1)
     fates = [NewFate(name, "kept", 0.001, 1.0, "") for name in names]
     made = NewAggregation("multi-krum", "{}", None, fates)
     n_statements = 0
@@ -167,10 +166,10 @@ async def test_a_thousand_fates_are_one_statement(stored, monkeypatch) -> None:
 
 async def test_an_abandoned_round_says_why_in_words(closing) -> None:
     """The event is in the transaction that closes the round."""
-    at = closing.opening(1).closes_at
+    at = closing.at(60)
     why = NewEvent(at, "round_abandoned", "krum needs 5 updates, 3 arrived", round=1)
     for _ in range(2):
-        await abandon_round(closing.db, "web", closing.epoch, 1, "too_few_for_rule", at, noted=[why])
+        await closing.abandon_round(1, "too_few_for_rule", at, noted=[why])
     assert [event.detail for event in await list_events(closing.db, "web", round_number=1)] == [why.detail]
     row = await get_round(closing.db, "web", 1)
     assert (row.aggregation, row.rule) == ("nnm+krum", None)
@@ -178,7 +177,7 @@ async def test_an_abandoned_round_says_why_in_words(closing) -> None:
 
 async def test_proposals_are_open_until_the_operator_decides(closing) -> None:
     """One line for each client with its newest evidence; putting it in quarantine or letting it out answers it."""
-    at = closing.opening(1).closes_at
+    at = closing.at(60)
 
     async def note(*kinds_and_clients):
         events = [NewEvent(at, kind, detail, client_id=client, round=1) for kind, client, detail in kinds_and_clients]

@@ -14,30 +14,13 @@ from foltr.core.aggregation.client_records import ClientRecords, split_records
 from foltr.core.aggregation.vote_result import VoteResult, result_of_votes
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.failpoints import Failpoint
-from foltr.storage.anchors import count_votes, restore_anchor
-from foltr.storage.erasure.erasures import erase_client, waiting_erasures
-from foltr.storage.erasure.unlearning_jobs import (
-    complete_job,
-    create_job,
-    last_clean_model,
-    list_jobs,
-    list_stored_rounds,
-)
 from foltr.storage.erasure_records import JobCompletion, NewJob
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
-from foltr.storage.models import get_anchor, get_model, latest_model, list_models, restored_versions
+from foltr.storage.models import get_model, list_models
 from foltr.storage.queries import get_round, list_events
 from foltr.storage.records import Batch, MembershipChange, NewEvent, NewModel, QuarantineChange
 from foltr.storage.restored_records import Restoration
-from foltr.storage.rounds import (
-    begin_aggregation,
-    complete_round,
-    first_round_on,
-    latest_round,
-    load_open_round,
-    open_round,
-)
 
 
 def opening(stored, number: int, base: int, anchor: int | None):
@@ -48,19 +31,19 @@ async def end(stored, number: int, version: int, votes: dict[str, int | None], a
     """End a round, of which clients sent these votes, with a model; the next one has this anchor."""
     new = [stored.update(name, f"{name}{number}", number, vote=vote) for name, vote in votes.items()]
     await stored.commit(Batch(updates=new))
-    await begin_aggregation(stored.db, "web", stored.epoch, number)
+    await stored.begin_aggregation(number)
     model = NewModel(version, bytes([version]) * 12, b"moments %d" % version)
     following = opening(stored, number + 1, version, anchor)
-    await complete_round(stored.db, "web", stored.epoch, number, model, stored.opening(1).closes_at, following)
+    await stored.complete_round(number, model, stored.at(60), following)
 
 
 async def standing(stored, anchor: int, number: int, n_rounds: int = 50) -> VoteResult:
-    return await count_votes(stored.db, "web", anchor, number, n_rounds)
+    return await stored.count_votes(anchor, number, n_rounds)
 
 
 def restoration(stored, version: int, anchor: int, number: int, **other) -> Restoration:
     """Of model ``version`` from the anchor; the round ``number`` is open."""
-    at = stored.opening(1).closes_at
+    at = stored.at(60)
     event = NewEvent(at, "model_rolled_back", "4 of 6", round=number)
     following = opening(stored, number + 1, version, version)
     fields = {"abandons": number, "next_opening": following, "events": [event]}
@@ -68,14 +51,14 @@ def restoration(stored, version: int, anchor: int, number: int, **other) -> Rest
 
 
 async def restore(stored, *args, **other) -> None:
-    await restore_anchor(stored.db, "web", stored.epoch, restoration(stored, *args, **other))
+    await stored.restore_anchor(restoration(stored, *args, **other))
 
 
 @pytest.fixture
 async def voting(stored):
     """Clients a to e, and round 1 that is open on model 0, the anchor."""
     await stored.join(*"abcde")
-    await open_round(stored.db, "web", stored.epoch, opening(stored, 1, 0, 0))
+    await stored.open_round(opening(stored, 1, 0, 0))
     return stored
 
 
@@ -114,7 +97,7 @@ async def test_a_vote_is_about_one_anchor_and_grows_old(voting) -> None:
 async def test_who_is_in_quarantine_or_gone_has_no_vote(voting) -> None:
     """Nor who was forgotten, or whose enrolment is void."""
     await end(voting, 1, 1, dict.fromkeys("abcde", -1), 0)
-    at = voting.opening(1).opened_at
+    at = voting.at(0)
     gone = [MembershipChange("b", "left", at, sequence=1), MembershipChange("c", "revoked", at)]
     await voting.commit(Batch(quarantines=[QuarantineChange("a", at, "liar")], membership=gone))
     await voting.erase("d")
@@ -152,12 +135,12 @@ async def test_the_count_is_that_of_the_newest_votes(voting) -> None:
 async def test_the_anchor_is_the_newest_model_again(ruined) -> None:
     """With its weights and its optimiser, in one transaction with the next round; done again nothing changes."""
     await restore(ruined, 5, 1, 5)
-    newest = await latest_model(ruined.db, "web")
+    newest = await ruined.latest_model()
     assert (newest.version, newest.base_version, newest.restored_version, newest.round) == (5, 1, 1, None)
     assert (newest.weights, newest.optimizer_state) == (bytes([1]) * 12, b"moments 1")
     taken_back = await get_round(ruined.db, "web", 5)
     assert (taken_back.state, taken_back.reason, taken_back.n_updates) == ("abandoned", "model_rolled_back", 2)
-    opened, counting = await load_open_round(ruined.db, "web")
+    opened, counting = await ruined.load_open_round()
     assert (opened.number, opened.base_version, opened.anchor_version, counting) == (6, 5, 5, [])
     assert [event.detail for event in await list_events(ruined.db, "web", kind="model_rolled_back")] == ["4 of 6"]
     before = await ruined.dump()
@@ -171,19 +154,19 @@ async def test_what_the_open_round_had_may_be_sent_again(ruined) -> None:
     for name in "ab":
         ruined.take_back(name, f"{name}5")
     await ruined.commit(Batch(updates=[ruined.update(name, f"{name}6", 6, base_version=5) for name in "ab"]))
-    _, counting = await load_open_round(ruined.db, "web")
+    _, counting = await ruined.load_open_round()
     assert [update.client_id for update in counting] == ["a", "b"]
 
 
 async def test_unlearning_passes_over_rounds_that_lead_nowhere(ruined) -> None:
     """Rounds 2 to 4 are gone through no more; the next ones are, on top of the restored model."""
-    assert await list_stored_rounds(ruined.db, "web", 1, 9) == [1, 2, 3, 4]
+    assert await ruined.list_stored_rounds(1, 9) == [1, 2, 3, 4]
     await restore(ruined, 5, 1, 5)
-    assert await list_stored_rounds(ruined.db, "web", 1, 9) == [1]
+    assert await ruined.list_stored_rounds(1, 9) == [1]
     await end(ruined, 6, 6, {"c": None}, 5)
-    assert await list_stored_rounds(ruined.db, "web", 1, 9) == [1, 6]
-    assert await first_round_on(ruined.db, "web", 5) == 6
-    assert [(row.version, row.restored_version) for row in await restored_versions(ruined.db, "web")] == [(5, 1)]
+    assert await ruined.list_stored_rounds(1, 9) == [1, 6]
+    assert await ruined.first_round_on(5) == 6
+    assert [(row.version, row.restored_version) for row in await ruined.restored_versions()] == [(5, 1)]
 
 
 async def test_a_death_within_it_leaves_all_as_it_was(ruined) -> None:
@@ -217,13 +200,13 @@ async def test_of_the_anchor_what_all_did_together_is_kept(voting) -> None:
     for number, anchor in ((1, 1), (2, 1), (3, 3)):
         if number > 1:
             await voting.commit(Batch(updates=[voting.update("a", f"a{number}", number)]))
-        await begin_aggregation(voting.db, "web", voting.epoch, number)
+        await voting.begin_aggregation(number)
         model = NewModel(number, bytes(12), None, memories[number])
         following = opening(voting, number + 1, number, anchor)
-        await complete_round(voting.db, "web", voting.epoch, number, model, voting.opening(1).closes_at, following)
-        kept = await get_anchor(voting.db, "web", 1)
+        await voting.complete_round(number, model, voting.at(60), following)
+        kept = await voting.get_anchor(1)
         assert kept.defence_state == (split_records(memories[1])[0] if anchor == 1 else None)
-        assert (await latest_model(voting.db, "web")).defence_state == memories[number]
+        assert (await voting.latest_model()).defence_state == memories[number]
         assert [row.defence_state for row in await list_models(voting.db, "web")][:-1] == [None] * number
 
 
@@ -231,13 +214,13 @@ async def test_what_a_restored_model_remembers_is_the_newest_memory(ruined) -> N
     """The records of clients stay; there is one row for each."""
     memory = memory_of("a", "b")
     await restore(ruined, 5, 1, 5, defence_state=memory)
-    assert (await latest_model(ruined.db, "web")).defence_state == memory
+    assert (await ruined.latest_model()).defence_state == memory
     assert ClientRecords.from_bytes(memory, 3).client_ids == ("a", "b")
 
 
 async def waits(stored, name: str) -> None:
     await stored.erase_with_key(name)
-    assert [row.client_id for row in await waiting_erasures(stored.db, "web")] == [name]
+    assert [row.client_id for row in await stored.waiting_erasures()] == [name]
 
 
 async def tainted(stored) -> list[int]:
@@ -248,8 +231,8 @@ async def test_an_anchor_that_somebody_erased_is_in_is_none(ruined) -> None:
     """The open round names it no more, and it is not restored."""
     await ruined.erase("c")
     assert await tainted(ruined) == [1, 2, 3, 4]
-    assert (await latest_round(ruined.db, "web")).anchor_version is None
-    assert await get_anchor(ruined.db, "web", 1) is None
+    assert (await ruined.latest_round()).anchor_version is None
+    assert await ruined.get_anchor(1) is None
     with pytest.raises(ProtocolViolationError, match="model 1 of 'web' is tainted: it cannot be restored"):
         await restore(ruined, 5, 1, 5)
 
@@ -257,12 +240,12 @@ async def test_an_anchor_that_somebody_erased_is_in_is_none(ruined) -> None:
 async def test_who_came_after_the_anchor_leaves_it_as_it_is(ruined) -> None:
     """What is restored from it is free of the client: unlearning starts from there."""
     await waits(ruined, "d")
-    assert (await latest_round(ruined.db, "web")).anchor_version == 1
+    assert (await ruined.latest_round()).anchor_version == 1
     assert await tainted(ruined) == [2, 3, 4]
     await restore(ruined, 5, 1, 5)
     await end(ruined, 6, 6, {"c": None}, 5)
     assert await tainted(ruined) == [2, 3, 4]
-    assert (await last_clean_model(ruined.db, "web", 2)).version == 6
+    assert (await ruined.last_clean_model(2)).version == 6
 
 
 async def test_who_taught_the_dead_branch_alone_is_in_no_later_model(ruined) -> None:
@@ -271,8 +254,8 @@ async def test_who_taught_the_dead_branch_alone_is_in_no_later_model(ruined) -> 
     await end(ruined, 6, 6, {"c": None}, 5)
     await waits(ruined, "e")
     assert await tainted(ruined) == [3, 4]
-    assert (await latest_round(ruined.db, "web")).anchor_version == 5
-    assert (await last_clean_model(ruined.db, "web", 3)).version == 6
+    assert (await ruined.latest_round()).anchor_version == 5
+    assert (await ruined.last_clean_model(3)).version == 6
 
 
 async def test_who_taught_what_was_restored_is_in_all_that_follows(ruined) -> None:
@@ -281,42 +264,42 @@ async def test_who_taught_what_was_restored_is_in_all_that_follows(ruined) -> No
     await end(ruined, 6, 6, {"e": None}, 5)
     await waits(ruined, "e")
     assert await tainted(ruined) == [3, 4, 6]
-    assert (await last_clean_model(ruined.db, "web", 3)).version == 1
+    assert (await ruined.last_clean_model(3)).version == 1
     await ruined.erase_with_key("b")
     assert await tainted(ruined) == [1, 2, 3, 4, 5, 6]
-    assert (await latest_round(ruined.db, "web")).anchor_version is None
-    assert (await last_clean_model(ruined.db, "web", 1)).version == 0
+    assert (await ruined.latest_round()).anchor_version is None
+    assert (await ruined.last_clean_model(1)).version == 0
 
 
 def job(stored, **other) -> NewJob:
     fields = {"strategy": "relearn", "interval": 1, "local_interactions": 3, "start_version": 1, "start_round": 2}
-    return NewJob(number=1, created_at=datetime.now(stored.opening(1).opened_at.tzinfo), **(fields | other), n_steps=3)
+    return NewJob(number=1, created_at=datetime.now(stored.at(0).tzinfo), **(fields | other), n_steps=3)
 
 
 async def test_a_job_that_is_open_begins_again(ruined) -> None:
     """It has gone through rounds that count no more; who waits for it, waits for the next one."""
     await waits(ruined, "d")
-    await create_job(ruined.db, "web", ruined.epoch, job(ruined))
+    await ruined.create_job(job(ruined))
     await restore(ruined, 5, 1, 5)
-    (failed,) = await list_jobs(ruined.db, "web")
+    (failed,) = await ruined.list_jobs()
     assert (failed.state, failed.reason, failed.weights) == ("failed", "the model was rolled back", None)
-    assert [row.client_id for row in await waiting_erasures(ruined.db, "web")] == ["d"]
+    assert [row.client_id for row in await ruined.waiting_erasures()] == ["d"]
 
 
 async def test_the_model_of_a_job_is_no_anchor_while_others_wait(ruined) -> None:
     """They may be in its steps. Of nobody else it is the anchor of the round that follows."""
     await waits(ruined, "d")
-    await create_job(ruined.db, "web", ruined.epoch, job(ruined))
+    await ruined.create_job(job(ruined))
     await ruined.erase_with_key("e")
     following = opening(ruined, 6, 5, 5)
-    completion = JobCompletion(5, ruined.opening(1).closes_at, abandons=5, next_opening=following)
-    await complete_job(ruined.db, "web", ruined.epoch, 1, completion, lambda *_: None)
-    assert (await latest_round(ruined.db, "web")).anchor_version is None
+    completion = JobCompletion(5, ruined.at(60), abandons=5, next_opening=following)
+    await ruined.complete_job(1, completion, lambda *_: None)
+    assert (await ruined.latest_round()).anchor_version is None
     assert (await get_model(ruined.db, "web", 5)).tainted_at is not None
 
 
 async def test_a_vote_goes_with_its_client(ruined) -> None:
     """It is a column of the client's updates."""
-    await erase_client(ruined.db, "web", ruined.epoch, ruined.request("d"))
+    await ruined.erase_client(ruined.request("d"))
     row = await get_round(ruined.db, "web", 2)
     assert (row.n_worse, row.n_updates) == (3, 3)

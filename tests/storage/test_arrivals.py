@@ -6,20 +6,19 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event, text
 
-from foltr.storage.arrivals import _FIND_UPDATES, find_updates, load_clients
+from foltr.storage.arrivals import _FIND_UPDATES, find_updates
 from foltr.storage.models import get_model
 from foltr.storage.queries import get_client, list_clients, list_events
 from foltr.storage.records import Batch, MembershipChange, NewEvent, StoredUpdate
-from foltr.storage.rounds import load_open_round
 
 
 async def members(stored):
-    return {row.client_id for row in await load_clients(stored.db, stored.name) if row.membership == "joined"}
+    return {row.client_id for row in await stored.load_clients() if row.membership == "joined"}
 
 
 def story(stored):
     """Moments one second apart."""
-    start = stored.opening(1).opened_at
+    start = stored.at(0)
     return [start + timedelta(seconds=n) for n in range(10)]
 
 
@@ -45,7 +44,7 @@ async def test_a_batch_whose_answer_was_lost_is_offered_again(stored) -> None:
     assert [len(before[table]) for table in ("clients", "updates", "events")] == [2, 1, 1]
     model = await get_model(stored.db, "web", 0)
     assert model.published_at == moments[3]
-    found = await load_open_round(stored.db, "web")
+    found = await stored.load_open_round()
     assert found[0].state == "aggregating"
 
 
@@ -98,7 +97,7 @@ async def test_hostile_text_becomes_an_event(stored) -> None:
 
 async def test_refusals_of_one_client_code_round_and_minute_are_one_row(stored) -> None:
     """Whatever the batches: who sends junk all day leaves a row a minute, with how often and the newest detail."""
-    start = stored.opening(1).opened_at.replace(second=0)
+    start = stored.at(0).replace(second=0)
 
     def refusal(second: int, detail: str = "junk", code: str = "malformed", client: str = "a", number: int = 1):
         at = start + timedelta(seconds=second)
@@ -126,10 +125,8 @@ async def test_find_updates_tells_which_are_stored_and_where(stored) -> None:
     await stored.open(1)
     await stored.commit(Batch(updates=[stored.update(name, f"{name}-u") for name in names]))
     asked = {(f"c{n}", f"c{n}-u") for n in range(3000)} | {("c1", "c2-u")}
-    assert await find_updates(stored.db, "web", asked) == {
-        (name, f"{name}-u"): StoredUpdate(1, counts=True) for name in names
-    }
-    assert await find_updates(stored.db, "web", []) == {}
+    assert await stored.find_updates(asked) == {(name, f"{name}-u"): StoredUpdate(1, counts=True) for name in names}
+    assert await stored.find_updates([]) == {}
     assert await find_updates(stored.db, "elsewhere", asked) == {}
 
 

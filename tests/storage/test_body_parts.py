@@ -15,7 +15,6 @@ from foltr.storage.queries import list_contributions
 from foltr.storage.records import Batch, NewModel
 from foltr.storage.rekeying import rekey
 from foltr.storage.retention import delete_old_bodies
-from foltr.storage.rounds import begin_aggregation, complete_round, load_updates
 from foltr.storage.schema import INTEGER_MAX
 from foltr.storage.tables import clients, updates
 
@@ -33,10 +32,10 @@ async def divided(sealed):
         bodies = {name: f"{name} in {number}".encode() for name in NAMES}
         new = [sealed.update(name, f"{name}{number}", number, body=body) for name, body in bodies.items()]
         await sealed.commit(Batch(updates=new))
-        await begin_aggregation(sealed.db, "web", sealed.epoch, number)
+        await sealed.begin_aggregation(number)
         model = NewModel(number, bytes([number]) * 12)
-        at, following = sealed.opening(1).closes_at, sealed.opening(number + 1, number)
-        await complete_round(sealed.db, "web", sealed.epoch, number, model, at, following)
+        at, following = sealed.at(60), sealed.opening(number + 1, number)
+        await sealed.complete_round(number, model, at, following)
         if number == 3:
             await prepare(sealed, number + 1)
     yield sealed
@@ -49,12 +48,12 @@ with_parts = pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=Tr
 
 
 async def prepare(stored, open_round: int) -> int:
-    return await prepare_part(stored.db, "web", stored.epoch, open_round, 4, INTERVAL)
+    return await stored.prepare_part(open_round, 4, INTERVAL)
 
 
 async def drop(stored, before_round: int, interval: int = INTERVAL, most_moved: int = 2) -> DropStep:
-    at = stored.opening(1).closes_at
-    return await drop_old_part(stored.db, "web", stored.epoch, before_round, interval, at, most_moved=most_moved)
+    at = stored.at(60)
+    return await stored.drop_old_part(before_round, interval, at, most_moved=most_moved)
 
 
 async def whole_rounds(stored) -> set[int]:
@@ -184,7 +183,7 @@ async def test_a_user_who_does_not_own_the_tables_deletes_row_by_row(divided, po
         try:
             with pytest.raises(PartsRefusedError, match=r"permission denied|must be owner"):
                 await prepare_part(db, "web", stored.epoch, 8, 4, INTERVAL)
-            at = stored.opening(1).closes_at
+            at = stored.at(60)
             assert await drop_old_part(db, "web", stored.epoch, 6, INTERVAL, at) == DropStep(rows_before=6)
             assert (await delete_old_bodies(db, "web", stored.epoch, 6, INTERVAL)).n_deleted == 6
         finally:
@@ -207,14 +206,14 @@ async def test_a_round_that_is_to_be_kept_now_moves_out_of_its_part(divided) -> 
     moved, dropped = DropStep(n_moved=2), (DropStep(n_updates=2), DropStep(n_updates=4))
     assert steps == [moved, dropped[0], moved, dropped[1], DropStep(rows_before=11)]
     assert await parts(stored) == {0: {1, 3, 4, 5, 7, 9, 10}}
-    done = await delete_old_bodies(stored.db, "web", stored.epoch, 11, 2)
+    done = await stored.delete_old_bodies(11, 2)
     assert (done.n_deleted, done.next_round) == (4, 11)
     assert await whole_rounds(stored) == {1, 3, 5, 7, 9}
     after = await stored.dump()
     part = list(update_bodies.columns).index(update_bodies.c.part)
     kept = [row for row in before["update_bodies"] if row[1] in {1, 3, 5, 7, 9}]
     assert after["update_bodies"] == [(*row[:part], 0, *row[part + 1 :]) for row in kept]
-    assert [row.body for row in await load_updates(stored.db, "web", 5, "", 9)] == [b"a in 5", b"b in 5"]
+    assert [row.body for row in await stored.load_updates(5, "", 9)] == [b"a in 5", b"b in 5"]
 
 
 @with_parts
@@ -222,10 +221,10 @@ async def test_a_part_with_a_round_that_is_too_large_to_move_stays(divided) -> N
     """With an interval of 2: the other rounds go row by row. With one of 3 it can be dropped again."""
     stored = divided
     assert await drop(stored, 11, interval=2, most_moved=1) == DropStep(rows_before=11)
-    done = await delete_old_bodies(stored.db, "web", stored.epoch, 11, 2)
+    done = await stored.delete_old_bodies(11, 2)
     assert (done.n_deleted, done.next_round) == (10, 11)
     assert await whole_rounds(stored) == {1, 3, 5, 7, 9}
-    assert [row.body for row in await load_updates(stored.db, "web", 5, "", 9)] == [b"a in 5", b"b in 5"]
+    assert [row.body for row in await stored.load_updates(5, "", 9)] == [b"a in 5", b"b in 5"]
     assert await drop(stored, 11) == DropStep(n_updates=6)
     assert await drop(stored, 11) == DropStep(n_updates=6)
     assert await whole_rounds(stored) == {1, 7}
@@ -258,7 +257,7 @@ async def test_other_keys_seal_what_is_in_any_part(divided, keys: KeyStore) -> N
     assert (done.n_clients, done.n_updates) == (2, 2 * len(whole))
     divided.db.keys = KeyStore(keys.folder)
     for number in whole:
-        bodies = [row.body for row in await load_updates(divided.db, "web", number, "", 9)]
+        bodies = [row.body for row in await divided.load_updates(number, "", 9)]
         assert bodies == [f"{name} in {number}".encode() for name in NAMES]
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import select, text
 from foltr.core.errors import DataError, SettingsError
 from foltr.storage.bodies import is_body_of
 from foltr.storage.body_tables import update_bodies
-from foltr.storage.cipher import associated_data, decrypt, encrypt, require_keys
+from foltr.storage.cipher import associated_data, decrypt, encrypt
 from foltr.storage.erasure.erasures import unreadable_clients
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
@@ -161,17 +161,17 @@ async def test_no_key_is_made_in_the_place_of_one_that_is_lost(sealed, keys: Key
 
 async def test_a_folder_that_opens_none_of_the_newest_updates_is_another_ones(sealed, keys: KeyStore, tmp_path) -> None:
     """Where only some do not open their clients were erased: a backup was restored."""
-    await require_keys(sealed.db, "web")
+    await sealed.require_keys()
     await sealed.join("a", "b")
     await sealed.open(1)
     await sealed.commit(Batch(updates=[sealed.update("a"), sealed.update("b")]))
     keys.destroy("web", "a")
-    await require_keys(sealed.db, "web")
+    await sealed.require_keys()
     sealed.db.keys = KeyStore(tmp_path / "other")
     with pytest.raises(SettingsError, match=r"keys of another folder.*the leader's data keys with --keys"):
-        await require_keys(sealed.db, "web")
+        await sealed.require_keys()
     sealed.db.keys = None
-    await require_keys(sealed.db, "web")
+    await sealed.require_keys()
 
 
 async def test_a_folder_that_opens_older_updates_is_the_right_one(sealed, keys: KeyStore, monkeypatch) -> None:
@@ -182,10 +182,10 @@ async def test_a_folder_that_opens_older_updates_is_the_right_one(sealed, keys: 
     await sealed.commit(Batch(updates=[sealed.update("a")]))
     await sealed.commit(Batch(updates=[sealed.update("b")]))
     for erased in ("a", "b"):
-        await require_keys(sealed.db, "web")
+        await sealed.require_keys()
         keys.destroy("web", erased)
     with pytest.raises(SettingsError, match="keys of another folder"):
-        await require_keys(sealed.db, "web")
+        await sealed.require_keys()
 
 
 async def test_who_was_fenced_makes_no_key(stored, tmp_path):

@@ -11,7 +11,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.storage.database import Database
 from foltr.storage.records import Batch, NewEvent, NewModel
-from foltr.storage.rounds import begin_aggregation, complete_round
 
 LEAVER = "device-to-forget"
 MARK = b"\xf0\x9f\x94\xa5what the leaver sent"
@@ -38,7 +37,7 @@ async def crowded(stored, seed: int):
     rng.shuffle(names)
     await stored.join(*names)
     await stored.open(1)
-    at = stored.opening(1).closes_at
+    at = stored.at(60)
     for number in range(1, 13):
         rng.shuffle(names)
         for start in range(0, len(names), 7):
@@ -51,11 +50,9 @@ async def crowded(stored, seed: int):
                 for name in some
             ]
             await stored.commit(Batch(updates=new, events=told))
-        await begin_aggregation(stored.db, "web", stored.epoch, number)
+        await stored.begin_aggregation(number)
         model = NewModel(number, bytes(12))
-        await complete_round(
-            stored.db, "web", stored.epoch, number, model, at, stored.opening(number + 1, base_version=number)
-        )
+        await stored.complete_round(number, model, at, stored.opening(number + 1, base_version=number))
     return stored
 
 

@@ -6,11 +6,8 @@ from support.rounds_of_sums import end
 
 from foltr.core.aggregation.vote_result import RoundEvaluation
 from foltr.core.protocol.evaluations import Evaluation
-from foltr.storage.erasure.erasures import erase_client
-from foltr.storage.evaluations import list_credits
 from foltr.storage.queries import get_round, list_rounds
 from foltr.storage.records import Batch, MembershipChange, NewModel, QuarantineChange
-from foltr.storage.rounds import begin_aggregation, complete_round
 
 AT = datetime(2026, 1, 2, 3, 10, tzinfo=UTC)
 GOOD, FAIR = (
@@ -34,10 +31,10 @@ async def test_a_round_shows_the_means_over_the_updates_that_say_something(store
     ]
     await stored.commit(Batch(updates=new))
     assert shown(await get_round(stored.db, "web", 1)) == (2, 0.75, 0.5, 0.5, None)
-    await erase_client(stored.db, "web", stored.epoch, stored.request("a"))
+    await stored.erase_client(stored.request("a"))
     [row] = await list_rounds(stored.db, "web")
     assert shown(row) == (1, 0.5, 0.25, 0.5, None)
-    await erase_client(stored.db, "web", stored.epoch, stored.request("b"))
+    await stored.erase_client(stored.request("b"))
     assert shown(await get_round(stored.db, "web", 1)) == (0, None, None, None, None)
 
 
@@ -72,15 +69,13 @@ async def test_credits_are_listed_by_client_and_only_where_they_count(stored) ->
         if number == 2:
             new.append(stored.update("d", "d2", 2, base_version=1, evaluation=GOOD))  # it credits neither
         await stored.commit(Batch(updates=new))
-        assert len(await list_credits(stored.db, "web", 0)) == (0 if number == 1 else 6), (
-            "the open round does not count"
-        )
-        await begin_aggregation(stored.db, "web", stored.epoch, number)
-        await complete_round(stored.db, "web", stored.epoch, number, NewModel(number, stored.weights), AT, None)
-    assert sorted(await list_credits(stored.db, "web", 0)) == sorted([(-1.0, 0.5)] * 3 + [(-0.5, 0.25)] * 3)
-    assert await list_credits(stored.db, "web", 1) == [(-0.5, 0.25)] * 3
-    assert await list_credits(stored.db, "web", 2) == []
-    await erase_client(stored.db, "web", stored.epoch, stored.request("a"))
+        assert len(await stored.list_credits(0)) == (0 if number == 1 else 6), "the open round does not count"
+        await stored.begin_aggregation(number)
+        await stored.complete_round(number, NewModel(number, stored.weights), AT, None)
+    assert sorted(await stored.list_credits(0)) == sorted([(-1.0, 0.5)] * 3 + [(-0.5, 0.25)] * 3)
+    assert await stored.list_credits(1) == [(-0.5, 0.25)] * 3
+    assert await stored.list_credits(2) == []
+    await stored.erase_client(stored.request("a"))
     changes = [MembershipChange("f", "left", AT)]
     await stored.commit(Batch(membership=changes, quarantines=[QuarantineChange("b", AT, "it lies")]))
-    assert sorted(await list_credits(stored.db, "web", 0)) == sorted([(-1.0, 0.5)] + [(-0.5, 0.25)] * 2)
+    assert sorted(await stored.list_credits(0)) == sorted([(-1.0, 0.5)] + [(-0.5, 0.25)] * 2)

@@ -19,12 +19,12 @@ from foltr.storage.models import latest_model
 async def test_creating_again_changes_nothing(stored) -> None:
     """A federation is created once, with model 0, however often the service starts."""
     before = await stored.dump()
-    await create_federation(stored.db, "web", 3, "linear", stored.weights, stored.opening(1).closes_at)
+    await stored.create_federation(3, "linear", stored.weights, stored.at(60))
     assert await stored.dump() == before
     assert [(row.name, row.n_features, row.ranker) for row in await list_federations(stored.db)] == [
         ("web", 3, "linear")
     ]
-    model = await latest_model(stored.db, "web")
+    model = await stored.latest_model()
     assert (model.version, model.weights, model.base_version, model.published_at) == (0, bytes(12), None, None)
 
 
@@ -44,15 +44,15 @@ async def test_creating_again_changes_nothing(stored) -> None:
 async def test_another_method_or_shape_is_refused_in_words(stored, asked: dict[str, Any], told: str) -> None:
     """The message has both what is stored and what was asked for, and nothing changes."""
     before = await stored.dump()
-    settings = {"n_features": 3, "ranker": "linear", "initial_weights": bytes(12), "now": stored.opening(1).opened_at}
+    settings = {"n_features": 3, "ranker": "linear", "initial_weights": bytes(12), "now": stored.at(0)}
     with pytest.raises(SettingsError, match=told):
-        await create_federation(stored.db, "web", **settings | asked)
+        await stored.create_federation(**settings | asked)
     assert await stored.dump() == before
 
 
 async def test_a_schema_is_fixed(stored) -> None:
     """A federation that was created with one goes on with that one alone."""
-    first = {"n_features": 3, "ranker": "linear", "initial_weights": bytes(12), "now": stored.opening(1).opened_at}
+    first = {"n_features": 3, "ranker": "linear", "initial_weights": bytes(12), "now": stored.at(0)}
     for _ in range(2):
         await create_federation(stored.db, "mail", **first, schema_hash=b"s" * 32)
     found = await get_federation(stored.db, "mail")
@@ -64,7 +64,7 @@ async def test_a_schema_is_fixed(stored) -> None:
 
 async def test_a_first_model_is_chosen_once(stored) -> None:
     """The same again, or none, changes nothing; another one is refused: all that was learned stands on the first."""
-    at, chosen, zeros = stored.opening(1).opened_at, b"\0\0\x80?" * 3, bytes(12)
+    at, chosen, zeros = stored.at(0), b"\0\0\x80?" * 3, bytes(12)
     await create_federation(stored.db, "mail", 3, "linear", chosen, at, first_model_is_chosen=True)
     before = await stored.dump()
     await create_federation(stored.db, "mail", 3, "linear", chosen, at, first_model_is_chosen=True)
@@ -79,7 +79,7 @@ async def test_a_first_model_is_chosen_once(stored) -> None:
 
 async def test_a_federation_keeps_its_method_ranker_and_first_model(stored) -> None:
     """A model may have values beside the ranker's; the weights drawn at a later start are not taken."""
-    drawn, units = (stored.opening(1).opened_at, None), {"hidden": 8, "activation": "sigmoid"}
+    drawn, units = (stored.at(0), None), {"hidden": 8, "activation": "sigmoid"}
     for weights in (b"\0\0\x80?" * 44, bytes(176)):
         await create_federation(stored.db, "mail", 3, "neural", weights, *drawn, method="fedper", **units)
     found = await get_federation(stored.db, "mail")
@@ -96,7 +96,7 @@ async def test_a_federation_keeps_its_method_ranker_and_first_model(stored) -> N
 async def test_each_claim_gets_a_newer_epoch(stored) -> None:
     """Claims are counted, and only an existing federation can be claimed."""
     assert await claim_federation(stored.db, "web", 0.0) == stored.epoch + 1
-    found = await get_federation(stored.db, "web")
+    found = await stored.get_federation()
     assert found.writer_epoch == stored.epoch + 1
     assert await get_federation(stored.db, "nowhere") is None
     with pytest.raises(SettingsError, match="nowhere"):

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select, update
 
 from foltr.core.protocol.verdicts import Finding, Reason
-from foltr.storage.findings import clients_without_key, load_findings, store_findings
+from foltr.storage.findings import load_findings, store_findings
 from foltr.storage.lease_tables import leader_findings
 from foltr.storage.leases import give_up_lease, take_lease
 from foltr.storage.tables import clients
@@ -39,9 +39,9 @@ async def test_only_the_leader_stores_them_while_there_is_one(stored) -> None:
 async def test_a_client_stands_there_by_its_key(learned) -> None:
     """Its name is read beside it, and goes with its row: an erasure need not look here."""
     assert await take_lease(learned.db, "web", "a")
-    assert await clients_without_key(learned.db, "web") == []
+    assert await learned.clients_without_key() == []
     learned.db.keys.destroy("web", "c")
-    (culprit,) = await clients_without_key(learned.db, "web")
+    (culprit,) = await learned.clients_without_key()
     await store_findings(learned.db, "web", "a", [Finding(Reason.KEY_MISSING, "Forget it again.", culprit, NOW)])
     async with learned.db.reading() as connection:
         (row,) = (await connection.execute(select(leader_findings.c.culprit))).scalars()

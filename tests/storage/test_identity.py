@@ -6,12 +6,8 @@ import pytest
 
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.states import OrderOutcome
-from foltr.storage.arrivals import load_clients
-from foltr.storage.federations import create_federation, get_federation
-from foltr.storage.orders import find_orders
 from foltr.storage.queries import get_client, list_quarantined, online_members
 from foltr.storage.records import Batch, DeadlineChange, MembershipChange, NewOrder, QuarantineChange
-from foltr.storage.rounds import begin_aggregation, load_open_round, open_round
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
@@ -32,7 +28,7 @@ async def test_a_join_stores_who_it_is(stored) -> None:
     """Key, serial and sequence number come back as they were given."""
     joined = {"at": moment(stored), "sequence": 2**63 - 1, "public_key": KEY, "enrolment_serial": 7}
     row = await tell(stored, ("joined", joined))
-    assert row in await load_clients(stored.db, "web")
+    assert row in await stored.load_clients()
     assert (row.public_key, row.enrolment_serial, row.membership_sequence, row.status_sequence) == (
         KEY,
         7,
@@ -71,7 +67,7 @@ async def test_a_decided_round_gives_nothing_back_and_gets_no_other_deadline(sto
     await stored.join("a")
     await stored.open(1)
     await stored.commit(Batch(updates=[stored.update("a")]))
-    await begin_aggregation(stored.db, "web", stored.epoch, 1)
+    await stored.begin_aggregation(1)
     before = await stored.dump()
     batches = {
         "withdrawal": Batch(withdrawn=[(1, "a")]),
@@ -83,7 +79,7 @@ async def test_a_decided_round_gives_nothing_back_and_gets_no_other_deadline(sto
 
 
 async def roster_of(stored):
-    federation = await get_federation(stored.db, "web")
+    federation = await stored.get_federation()
     return federation.roster_version, federation.roster
 
 
@@ -105,11 +101,11 @@ def given(stored, number, **changes):
 
 
 async def open_with(stored, **changes):
-    await open_round(stored.db, "web", stored.epoch, dataclasses.replace(stored.opening(1), **changes))
+    await stored.open_round(dataclasses.replace(stored.opening(1), **changes))
 
 
 async def times(stored):
-    found = await load_open_round(stored.db, "web")
+    found = await stored.load_open_round()
     return found[0].min_time_s, found[0].max_time_s, (found[0].closes_at - found[0].opened_at).total_seconds()
 
 
@@ -120,9 +116,9 @@ async def test_an_ordered_deadline_is_stored_with_its_order(stored) -> None:
     assert await times(stored) == (30.0, 90.0, 90.0)
     await stored.commit(Batch(deadline=order(stored, 12.5), orders=[given(stored, 2)]))
     assert await times(stored) == (12.5, 12.5, 12.5)
-    federation = await get_federation(stored.db, "web")
+    federation = await stored.get_federation()
     assert federation.last_order == 2
-    assert sorted(await find_orders(stored.db, "web", [1, 2, 3])) == [1, 2]
+    assert sorted(await stored.find_orders([1, 2, 3])) == [1, 2]
 
 
 async def test_a_deadline_and_the_update_that_fills_the_round_share_a_batch(stored) -> None:
@@ -130,7 +126,7 @@ async def test_a_deadline_and_the_update_that_fills_the_round_share_a_batch(stor
     await stored.join("a")
     await stored.open(1)
     await stored.commit(Batch(updates=[stored.update("a")], deadline=order(stored, 5.0), stop_collecting=1))
-    found = await load_open_round(stored.db, "web")
+    found = await stored.load_open_round()
     assert (found[0].state, found[0].max_time_s) == ("aggregating", 5.0)
 
 
@@ -141,16 +137,16 @@ async def test_a_quarantine_is_stored_with_its_order_and_lifted(stored) -> None:
     await stored.commit(Batch(quarantines=[QuarantineChange("a", at, "it flips signs")], orders=[given(stored, 1)]))
     (row,) = await list_quarantined(stored.db, "web")
     assert (row.client_id, row.quarantined_at, row.quarantine_reason) == ("a", at, "it flips signs")
-    assert await load_clients(stored.db, "web") == [row]
+    assert await stored.load_clients() == [row]
     later = [QuarantineChange("a", at, "again\0" + "x" * 600), QuarantineChange("a", at, None)]
     await stored.commit(Batch(quarantines=later[:1], orders=[given(stored, 2)]))
     (row,) = await list_quarantined(stored.db, "web")
     assert row.quarantine_reason == "again?" + "x" * 494
     await stored.commit(Batch(quarantines=later, orders=[given(stored, 3)]))
     assert await list_quarantined(stored.db, "web") == []
-    (row,) = await load_clients(stored.db, "web")
+    (row,) = await stored.load_clients()
     assert (row.quarantined_at, row.quarantine_reason) == (None, None)
-    federation = await get_federation(stored.db, "web")
+    federation = await stored.get_federation()
     assert federation.last_order == 3
 
 
@@ -172,18 +168,18 @@ async def test_a_quarantine_withdraws_in_the_same_batch(stored) -> None:
     await stored.commit(Batch(updates=[stored.update("a"), stored.update("b")]))
     quarantine = QuarantineChange("a", moment(stored), "x")
     await stored.commit(Batch(quarantines=[quarantine], withdrawn=[(1, "a")], orders=[given(stored, 1)]))
-    found = await load_open_round(stored.db, "web")
+    found = await stored.load_open_round()
     assert [update.client_id for update in found[1]] == ["b"]
 
 
 async def test_the_first_seeds_never_change(stored) -> None:
     """Whoever could draw again could choose; a federation from before there were any gets them at its next start."""
-    federation = await get_federation(stored.db, "web")
+    federation = await stored.get_federation()
     assert (federation.selection_seed, federation.aggregation_seed) == (None, None)
     now = moment(stored)
     for seeds in ({"selection_seed": b"1" * 32}, {"selection_seed": b"2" * 32, "aggregation_seed": b"3" * 32}):
-        await create_federation(stored.db, "web", 3, "linear", stored.weights, now, **seeds)
+        await stored.create_federation(3, "linear", stored.weights, now, **seeds)
     for _ in range(2):
-        federation = await get_federation(stored.db, "web")
+        federation = await stored.get_federation()
         assert (federation.selection_seed, federation.aggregation_seed) == (b"1" * 32, b"3" * 32)
-        await create_federation(stored.db, "web", 3, "linear", stored.weights, now, aggregation_seed=b"4" * 32)
+        await stored.create_federation(3, "linear", stored.weights, now, aggregation_seed=b"4" * 32)

@@ -11,7 +11,7 @@ from foltr.storage import leases as leases_module
 from foltr.storage.database import is_transient
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.errors import WriterFencedError
-from foltr.storage.federations import claim_federation, get_federation, require_epoch
+from foltr.storage.federations import claim_federation, require_epoch
 from foltr.storage.lease_tables import leases, standbys
 from foltr.storage.leases import (
     STANDBY_S,
@@ -91,10 +91,10 @@ async def test_a_claim_has_the_lease_with_it(stored) -> None:
     await claim_federation(stored.db, "web", 0.0, Claimant("a", takes_over=True))
     await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=True))
     assert not await renew_lease(stored.db, "web", "a")
-    before = await get_federation(stored.db, "web")
+    before = await stored.get_federation()
     with pytest.raises(WriterFencedError, match="another federator took over before this one could lead"):
         await claim_federation(stored.db, "web", 0.0, Claimant("a", takes_over=False))
-    assert await get_federation(stored.db, "web") == before
+    assert await stored.get_federation() == before
     assert await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=False)) > stored.epoch
     lease = await find_lease(stored.db, "web")
     assert lease.holder == "b"

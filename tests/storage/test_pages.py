@@ -17,7 +17,6 @@ from foltr.storage.pages import (
     refusals_of,
 )
 from foltr.storage.records import Batch, MembershipChange, NewEvent, QuarantineChange
-from foltr.storage.rounds import abandon_round
 
 from .conftest import at
 
@@ -142,7 +141,7 @@ async def test_a_search_that_looked_through_enough_says_where_it_continues(crowd
 async def test_the_latest_round_has_ended(crowd):
     """None before the first has."""
     assert await latest_ended_round(crowd.db, "web") is None
-    await abandon_round(crowd.db, "web", crowd.epoch, 1, "too_few", at(60), crowd.opening(2))
+    await crowd.abandon_round(1, "too_few", at(60), crowd.opening(2))
     assert await latest_ended_round(crowd.db, "web") == 1
 
 

@@ -45,7 +45,7 @@ async def test_rows_are_as_sqlalchemy_reads_them(stored) -> None:
 async def test_values_are_stored_as_sqlalchemy_stores_them(stored) -> None:
     """The same statement is compiled once for each set of columns that is given."""
     await stored.join("a", "b")
-    at = stored.opening(1).closes_at
+    at = stored.at(60)
     assert await stored.db.run(note_seen, "web", last_seen_at=at) == 2
     assert await note_seen(stored.db, "web", joined_at=at, online=False) == 2
     assert await note_seen(stored.db, "elsewhere", last_seen_at=at) == 0

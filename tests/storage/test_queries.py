@@ -16,13 +16,12 @@ from foltr.storage.queries import (
     list_rounds,
 )
 from foltr.storage.records import Batch, MembershipChange, NewEvent, NewModel
-from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round
 
 
 @pytest.fixture
 async def history(stored):
     """Round 1 completed with a and b, two updates refused; round 2 abandoned empty; round 3 open with b."""
-    start = stored.opening(1).opened_at
+    start = stored.at(0)
     await stored.join("b", "a")
     await stored.open(1)
     refused = [
@@ -32,12 +31,10 @@ async def history(stored):
     await stored.commit(
         Batch(updates=[stored.update("a"), stored.update("b", n_interactions=7)], events=[*refused, joined])
     )
-    await begin_aggregation(stored.db, "web", stored.epoch, 1)
+    await stored.begin_aggregation(1)
     closed_at = start + timedelta(seconds=12.5)
-    await complete_round(
-        stored.db, "web", stored.epoch, 1, NewModel(1, stored.weights), closed_at, stored.opening(2, 1)
-    )
-    await abandon_round(stored.db, "web", stored.epoch, 2, "too_few", closed_at, stored.opening(3, 1))
+    await stored.complete_round(1, NewModel(1, stored.weights), closed_at, stored.opening(2, 1))
+    await stored.abandon_round(2, "too_few", closed_at, stored.opening(3, 1))
     await stored.commit(Batch(updates=[stored.update("b", "u3", 3, base_version=1)]))
     # Another federation with the same names in it, which must never show.
     await create_federation(stored.db, "other", 3, "linear", stored.weights, start)
@@ -61,7 +58,7 @@ async def test_round_history_counts_what_each_round_took_and_refused(history) ->
     assert [row.round for row in await list_rounds(history.db, "web", limit=2)] == [2, 3]
     assert await get_round(history.db, "web", 2) == rows[1]
     assert (rows[0].min_clients, rows[0].max_clients, rows[0].min_time_s, rows[0].max_time_s) == (1, 10, 0, 60)
-    assert rows[0].opened_at == history.opening(1).opened_at
+    assert rows[0].opened_at == history.at(0)
     assert await get_round(history.db, "web", 9) is None
     assert await list_rounds(history.db, "other") == []
 
@@ -102,7 +99,7 @@ async def test_events_match_every_filter_given(history) -> None:
 
 async def test_a_flood_in_one_row_is_counted_in_full(history) -> None:
     """Equal events are one row that says how often; a duplicate is an update that counts, so it is no rejection."""
-    start = history.opening(1).opened_at
+    start = history.at(0)
 
     def rejected(code, n):
         return NewEvent(start, "update_rejected", "", code, "a", 3, n)

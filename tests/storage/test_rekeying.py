@@ -20,7 +20,6 @@ from foltr.federator.leading.standby import Standby
 from foltr.storage import keys as keys_module
 from foltr.storage import rekeying
 from foltr.storage.database import Database
-from foltr.storage.erasure.erasures import note_told
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
 from foltr.storage.keys import KeyStore
@@ -68,7 +67,7 @@ async def test_a_copy_of_the_former_keys_opens_nothing(learned, keys: KeyStore, 
     for number in SENT:
         learned.db.keys = KeyStore(stolen)
         with pytest.raises(DataError, match="another data key"):
-            await load_updates(learned.db, "web", number, "", 10)
+            await learned.load_updates(number, "", 10)
     with pytest.raises(WriterFencedError):
         await learned.commit(Batch(updates=[learned.update("a", "a5", 5)]))
     assert leftovers(keys.folder) == []
@@ -77,7 +76,7 @@ async def test_a_copy_of_the_former_keys_opens_nothing(learned, keys: KeyStore, 
 async def test_after_somebody_was_forgotten_the_others_get_other_keys(learned, keys: KeyStore) -> None:
     """Its erasure has lost its name by then, and does not stand for everybody."""
     row = await learned.erase_with_key("c")
-    await note_told(learned.db, "web", learned.epoch, row.pseudonym)
+    await learned.note_told(row.pseudonym)
     before = {name: keys.key("web", name) for name in ("a", "b")}
     done = await rekey(learned.db, "web", 1.0, lambda *_: None)
     assert done == Rekeyed(n_clients=2, n_updates=7, n_without_key=0)

@@ -8,17 +8,14 @@ from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
 from foltr.storage.queries import get_aggregation, get_round, list_contributions
 from foltr.storage.records import Batch
-from foltr.storage.retention import delete_old_bodies
-from foltr.storage.rounds import abandon_round, stream_updates
+from foltr.storage.rounds import stream_updates
 
 
 async def thin_all(stored, before_round: int, interval: int, **options: int) -> int:
     """As the federator does it, call after call; how many bodies went."""
     n_deleted, first = 0, 1
     while first < before_round:
-        thinned = await delete_old_bodies(
-            stored.db, "web", stored.epoch, before_round, interval, first_round=first, **options
-        )
+        thinned = await stored.delete_old_bodies(before_round, interval, first_round=first, **options)
         assert thinned.n_deleted or thinned.next_round > first
         n_deleted, first = n_deleted + thinned.n_deleted, thinned.next_round
     assert first == before_round
@@ -65,7 +62,7 @@ async def test_what_was_thinned_is_not_thinned_again(learned) -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])
 async def test_each_call_takes_a_few(learned, limit) -> None:
     """Never more than it may, in the middle of a round if it must; together they take what one call would."""
-    whole = await delete_old_bodies(learned.db, "web", learned.epoch, 6, 3, limit=limit)
+    whole = await learned.delete_old_bodies(6, 3, limit=limit)
     assert whole.n_deleted <= limit
     assert whole.n_deleted + await thin_all(learned, 6, 3, limit=limit) == 4
     assert {number for (number, _), body in (await bodies(learned)).items() if body == "deleted"} == {2, 3}
@@ -79,10 +76,10 @@ async def test_many_rounds_are_looked_at_in_several_calls(stored, monkeypatch, b
     await stored.open(1)
     for number in range(1, 9):
         await stored.commit(Batch(updates=[stored.update("a", f"u{number}", number)]))
-        at = stored.opening(1).closes_at
-        await abandon_round(stored.db, "web", stored.epoch, number, "x", at, stored.opening(number + 1))
+        at = stored.at(60)
+        await stored.abandon_round(number, "x", at, stored.opening(number + 1))
         stored.take_back("a", f"u{number}")
-    first = await delete_old_bodies(stored.db, "web", stored.epoch, before_round=9, interval=1)
+    first = await stored.delete_old_bodies(before_round=9, interval=1)
     assert (first.n_deleted, first.next_round) == (3, 4)
     assert await thin_all(stored, before_round=9, interval=1) == 5
 
@@ -90,8 +87,8 @@ async def test_many_rounds_are_looked_at_in_several_calls(stored, monkeypatch, b
 async def test_only_the_writer_thins(learned) -> None:
     """A fenced federator deletes nothing; nobody keeps every zeroth round."""
     with pytest.raises(ValueError, match="interval 0, limit 500"):
-        await delete_old_bodies(learned.db, "web", learned.epoch, before_round=5, interval=0)
+        await learned.delete_old_bodies(before_round=5, interval=0)
     await claim_federation(learned.db, "web", 0.0)
     with pytest.raises(WriterFencedError):
-        await delete_old_bodies(learned.db, "web", learned.epoch, before_round=5, interval=10)
+        await learned.delete_old_bodies(before_round=5, interval=10)
     assert "deleted" not in (await bodies(learned)).values()

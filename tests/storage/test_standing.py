@@ -19,7 +19,7 @@ from foltr.storage.tables import federations
 
 async def test_online_members_are_those_connected_now(stored) -> None:
     """Neither who left nor who is away, and nobody of another federation."""
-    start = stored.opening(1).opened_at
+    start = stored.at(0)
     await stored.join("a", "b", "c", "d")
     gone = [MembershipChange("b", "offline", start), MembershipChange("c", "left", start)]
     await stored.commit(Batch(membership=gone))
@@ -29,7 +29,7 @@ async def test_online_members_are_those_connected_now(stored) -> None:
 
 async def test_the_last_activity_is_the_newest_of_everything(stored) -> None:
     """A round, a client, an event or an update: whatever was stored last."""
-    start = stored.opening(1).opened_at
+    start = stored.at(0)
     later = start + timedelta(seconds=9)
     assert await last_activity(stored.db, "web", later) == (None, None)
     await stored.open(1)
@@ -46,7 +46,7 @@ async def test_the_last_activity_is_the_newest_of_everything(stored) -> None:
 
 async def test_times_in_the_future_are_no_activity(stored) -> None:
     """A federator whose clock was ahead has left them; they are found beside the newest time that was."""
-    start = stored.opening(1).opened_at
+    start = stored.at(0)
     hour_ahead = start + timedelta(hours=1)
     await stored.commit(Batch(events=[NewEvent(hour_ahead, "intake_full")]))
     assert await last_activity(stored.db, "web", start) == (None, hour_ahead)
@@ -56,7 +56,7 @@ async def test_times_in_the_future_are_no_activity(stored) -> None:
 
 async def test_rejections_of_one_round(stored) -> None:
     """Counted as often as they happened."""
-    start = stored.opening(1).opened_at
+    start = stored.at(0)
     refused = [NewEvent(start, "update_rejected", "", "late", "a", number, n=4) for number in (1, 2)]
     await stored.commit(Batch(events=refused))
     assert await count_rejections(stored.db, "web", 2) == {"late": 4}

@@ -12,51 +12,38 @@ from foltr.core.protocol.states import PAUSING, AbandonReason, Privacy, RoundSta
 from foltr.storage.bodies import is_body_of
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.federations import create_federation, get_federation
-from foltr.storage.policies import adopt_policy, load_policies
+from foltr.storage.policies import load_policies
 from foltr.storage.queries import list_events
 from foltr.storage.records import Batch, MembershipChange, NewEvent, NewModel
-from foltr.storage.rounds import abandon_round, complete_round, find_round, open_round
+from foltr.storage.rounds import find_round
 from foltr.storage.sum_records import NewAnswer, NewSet, PolicyRecord
-from foltr.storage.sums import (
-    answered_sets,
-    begin_opening,
-    begin_summing,
-    count_failed_rounds,
-    load_answers,
-    load_sums,
-    load_tickets,
-    store_answers,
-)
 from foltr.storage.tables import clients, updates
 
 
 def policy(stored, version: int, signed: bytes = b"signed") -> PolicyRecord:
-    return PolicyRecord(hashlib.sha256(signed).digest(), version, signed, stored.opening(1).opened_at)
+    return PolicyRecord(hashlib.sha256(signed).digest(), version, signed, stored.at(0))
 
 
 async def test_policies_are_kept_by_version(stored) -> None:
     """One that the federator was started with, and one that came since; the same again changes nothing."""
     for _ in range(2):
-        await adopt_policy(stored.db, "web", stored.epoch, policy(stored, 1))
+        await stored.adopt_policy(policy(stored, 1))
     await stored.commit(Batch(policy=policy(stored, 2, b"newer")))
-    assert [(row.version, row.signed) for row in await load_policies(stored.db, "web")] == [
-        (1, b"signed"),
-        (2, b"newer"),
-    ]
+    assert [(row.version, row.signed) for row in await stored.load_policies()] == [(1, b"signed"), (2, b"newer")]
     assert await load_policies(stored.db, "mail") == []
 
 
 async def test_a_version_is_of_one_policy(stored) -> None:
     """An operator's folder that was restored could issue another one under its number."""
-    await adopt_policy(stored.db, "web", stored.epoch, policy(stored, 1))
+    await stored.adopt_policy(policy(stored, 1))
     with pytest.raises(ProtocolViolationError, match="another policy with version 1"):
-        await adopt_policy(stored.db, "web", stored.epoch, policy(stored, 1, b"other"))
-    assert [row.signed for row in await load_policies(stored.db, "web")] == [b"signed"]
+        await stored.adopt_policy(policy(stored, 1, b"other"))
+    assert [row.signed for row in await stored.load_policies()] == [b"signed"]
 
 
 async def test_a_federation_stays_trusted_or_secure(stored) -> None:
     """No federator can show a secure federation's clients a trusted round by another setting."""
-    first = stored.opening(1).opened_at
+    first = stored.at(0)
     for privacy, other in ((Privacy.SECURE, Privacy.TRUSTED), (Privacy.TRUSTED, Privacy.SECURE)):
         name = f"{privacy}-one"
         await create_federation(stored.db, name, 1, "linear", bytes(4), first, privacy=privacy)
@@ -69,7 +56,7 @@ async def test_a_federation_stays_trusted_or_secure(stored) -> None:
 async def test_the_enrolment_that_a_client_joined_with_is_kept(stored) -> None:
     """Helpers are shown it; the newest replaces the one before."""
     for enrolment in (b"first", b"second"):
-        change = MembershipChange("a", "joined", stored.opening(1).opened_at, enrolment=enrolment)
+        change = MembershipChange("a", "joined", stored.at(0), enrolment=enrolment)
         await stored.commit(Batch(membership=[change]))
         async with stored.db.reading() as connection:
             assert await connection.scalar(select(clients.c.enrolment)) == enrolment
@@ -81,9 +68,9 @@ WORDS = b"\1" * 24
 async def summed(stored) -> None:
     """Open a round with three masked updates, and stop collecting."""
     await stored.join("a", "b", "c")
-    await adopt_policy(stored.db, "web", stored.epoch, policy(stored, 1))
+    await stored.adopt_policy(policy(stored, 1))
     opening = replace(stored.opening(1), policy_hash=policy(stored, 1).hash, clip_norm=1.0)
-    await open_round(stored.db, "web", stored.epoch, opening)
+    await stored.open_round(opening)
     masked = {"encoding": "masked_u64", "body": WORDS, "n_interactions": 1, "cohort": 0}
     sent = [stored.update(name, position=i, ticket=name.encode(), **masked) for i, name in enumerate(("c", "a", "b"))]
     await stored.commit(Batch(updates=sent, stop_collecting=1))
@@ -91,7 +78,7 @@ async def summed(stored) -> None:
 
 async def opening_sums(stored, digest: bytes = bytes(32)) -> None:
     sets = [NewSet(0, 3, 2, b"\xc0", digest)]
-    await begin_opening(stored.db, "web", stored.epoch, 1, sets, {"b": TicketFault.NOT_OPENED})
+    await stored.begin_opening(1, sets, {"b": TicketFault.NOT_OPENED})
 
 
 def answers(helper: str, digest: bytes = bytes(32)) -> list[NewAnswer]:
@@ -99,7 +86,7 @@ def answers(helper: str, digest: bytes = bytes(32)) -> list[NewAnswer]:
 
 
 async def answer(stored, helper: str, digest: bytes = bytes(32)) -> None:
-    await store_answers(stored.db, "web", stored.epoch, 1, answers(helper, digest))
+    await stored.store_answers(1, answers(helper, digest))
 
 
 async def state_of(stored) -> RoundState:
@@ -116,7 +103,7 @@ async def test_tickets_have_positions_in_the_order_in_which_they_came(stored) ->
     """With the enrolment of each client; the round is checking once it stops collecting."""
     await summed(stored)
     assert await state_of(stored) is RoundState.CHECKING
-    tickets = await load_tickets(stored.db, "web", 1)
+    tickets = await stored.load_tickets(1)
     found = [(row.client_id, row.position, row.ticket) for row in tickets]
     assert found == [("c", 0, b"c"), ("a", 1, b"a"), ("b", 2, b"b")]
 
@@ -129,17 +116,17 @@ async def test_a_round_goes_from_the_sets_to_the_sums(stored) -> None:
     assert await state_of(stored) is RoundState.OPENING
     for helper in ("ada", "bob", "ada"):
         await answer(stored, helper)
-    assert await answered_sets(stored.db, "web", 1) == {("ada", 0), ("bob", 0)}
+    assert await stored.answered_sets(1) == {("ada", 0), ("bob", 0)}
     for _ in range(2):
-        await begin_summing(stored.db, "web", stored.epoch, 1, {0: WORDS}, 2)
+        await stored.begin_summing(1, {0: WORDS}, 2)
     assert await state_of(stored) is RoundState.AGGREGATING
-    (row,) = await load_sums(stored.db, "web", 1)
+    (row,) = await stored.load_sums(1)
     assert (row.n_tickets, row.n_clients, row.masked_sum) == (3, 2, WORDS)
     assert await masked_bodies(stored)
     model = NewModel(1, bytes(12))
-    await complete_round(stored.db, "web", stored.epoch, 1, model, stored.opening(1).closes_at)
+    await stored.complete_round(1, model, stored.at(60))
     assert not await masked_bodies(stored)
-    assert [row.start for row in await load_answers(stored.db, "web", 1)] == [0, 2, 0, 2]
+    assert [row.start for row in await stored.load_answers(1)] == [0, 2, 0, 2]
 
 
 async def test_how_many_norm_proofs_failed_is_kept_with_the_set(stored) -> None:
@@ -147,12 +134,12 @@ async def test_how_many_norm_proofs_failed_is_kept_with_the_set(stored) -> None:
     await summed(stored)
     sets = [NewSet(0, 3, 2, b"\xc0", bytes(32), n_norm_proofs_failed=1)]
     fault = TicketFault.NORM_PROOF_FAILED
-    noted = [NewEvent(stored.opening(1).opened_at, "ticket_refused", fault, client_id="b", round=1)]
+    noted = [NewEvent(stored.at(0), "ticket_refused", fault, client_id="b", round=1)]
     for _ in range(2):
-        await begin_opening(stored.db, "web", stored.epoch, 1, sets, {"b": fault}, noted)
+        await stored.begin_opening(1, sets, {"b": fault}, noted)
     told = await list_events(stored.db, "web", kind="ticket_refused")
     assert [(event.client_id, event.detail, event.round) for event in told] == [("b", "norm_proof_failed", 1)]
-    (row,) = await load_sums(stored.db, "web", 1)
+    (row,) = await stored.load_sums(1)
     assert row.n_norm_proofs_failed == 1
     async with stored.db.reading() as connection:
         of_tickets = select(update_bodies.c.ticket, updates.c.fault).join_from(updates, update_bodies, is_body_of())
@@ -167,7 +154,7 @@ async def test_a_sum_is_stored_only_with_the_answers_of_all_helpers(stored) -> N
     await answer(stored, "ada")
     for sums in ({0: WORDS}, {}):
         with pytest.raises(ProtocolViolationError, match="lacks its sum, or an answer"):
-            await begin_summing(stored.db, "web", stored.epoch, 1, sums, 2)
+            await stored.begin_summing(1, sums, 2)
     assert await state_of(stored) is RoundState.OPENING
 
 
@@ -190,27 +177,27 @@ async def test_a_round_that_ends_without_a_model_leaves_nothing_of_a_sum(stored,
         await step
     for step in steps[n_steps:]:
         step.close()
-    at = stored.opening(1).closes_at
-    await abandon_round(stored.db, "web", stored.epoch, 1, AbandonReason.HELPERS_SILENT, at)
+    at = stored.at(60)
+    await stored.abandon_round(1, AbandonReason.HELPERS_SILENT, at)
     assert not await masked_bodies(stored)
-    assert await load_sums(stored.db, "web", 1) == await load_answers(stored.db, "web", 1) == []
+    assert await stored.load_sums(1) == await stored.load_answers(1) == []
 
 
 async def test_rounds_that_have_failed_since_the_last_model_are_counted(stored) -> None:
     """What cost nobody anything is passed over; a model that was rolled back ends the count, or another policy."""
     first, other = policy(stored, 1), policy(stored, 2, b"other")
     for each in (first, other):
-        await adopt_policy(stored.db, "web", stored.epoch, each)
+        await stored.adopt_policy(each)
     number = 0
 
     async def ended(reason: AbandonReason, under: PolicyRecord = first) -> tuple[int, int, str] | None:
         nonlocal number
         number += 1
-        at = stored.opening(1).closes_at
+        at = stored.at(60)
         opening = replace(stored.opening(number), policy_hash=under.hash, clip_norm=1.0)
-        await open_round(stored.db, "web", stored.epoch, opening)
-        await abandon_round(stored.db, "web", stored.epoch, number, reason, at)
-        failed = await count_failed_rounds(stored.db, "web", first.hash)
+        await stored.open_round(opening)
+        await stored.abandon_round(number, reason, at)
+        failed = await stored.count_failed_rounds(first.hash)
         return None if failed is None else (failed.n_rounds, failed.number, str(failed.reason))
 
     assert await ended(AbandonReason.NO_UPDATES) is None
@@ -228,15 +215,15 @@ async def test_an_erased_client_takes_the_sum_that_it_is_in_with_it(stored) -> N
     await summed(stored)
     await opening_sums(stored)
     await answer(stored, "ada")
-    await begin_summing(stored.db, "web", stored.epoch, 1, {0: WORDS}, 1)
-    await complete_round(stored.db, "web", stored.epoch, 1, NewModel(1, bytes(12)), stored.opening(1).closes_at)
+    await stored.begin_summing(1, {0: WORDS}, 1)
+    await stored.complete_round(1, NewModel(1, bytes(12)), stored.at(60))
     assert (await stored.erase("b")).n_rounds == 0
-    (row,) = await load_sums(stored.db, "web", 1)
+    (row,) = await stored.load_sums(1)
     assert row.masked_sum == WORDS
     assert (await stored.erase("a")).n_rounds == 1
-    (row,) = await load_sums(stored.db, "web", 1)
+    (row,) = await stored.load_sums(1)
     assert (row.masked_sum, row.n_clients) == (None, 2)
-    assert await load_answers(stored.db, "web", 1) == []
+    assert await stored.load_answers(1) == []
     assert (await stored.erase("c")).n_rounds == 1  # its sum is gone already; the model that it is in is not
 
 

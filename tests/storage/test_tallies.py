@@ -5,7 +5,6 @@ from sqlalchemy import delete
 from support.rounds_of_sums import end
 
 from foltr.core.aggregation.vote_result import RoundTally
-from foltr.storage.anchors import list_tallies, restore_anchor
 from foltr.storage.model_tables import models
 from foltr.storage.queries import get_round
 from foltr.storage.restored_records import Restoration
@@ -16,14 +15,14 @@ def tally(number: int) -> RoundTally:
 
 
 async def worse(stored, anchor: int, n_rounds: int = 50) -> list[float]:
-    return [each.worse for each in await list_tallies(stored.db, "web", anchor, n_rounds)]
+    return [each.worse for each in await stored.list_tallies(anchor, n_rounds)]
 
 
 async def test_tallies_of_an_anchor_are_listed_the_newest_first(summing) -> None:
     """Of so many rounds; those of another anchor, and rounds without, are passed over."""
     for number, anchor in ((1, 0), (2, 0), (3, 3), (4, 3)):
         await end(summing, number, "abcd", anchor, tally=None if number == 2 else tally(number))
-    assert await list_tallies(summing.db, "web", 0, 50) == [tally(3), tally(1)]
+    assert await summing.list_tallies(0, 50) == [tally(3), tally(1)]
     assert await worse(summing, 0, n_rounds=1) == [3.25]
     assert await worse(summing, 3) == [4.25]
     assert await worse(summing, 9) == []
@@ -47,8 +46,8 @@ async def test_rounds_before_a_restored_anchor_are_not_looked_through(summing) -
         await end(summing, number, "abcd", tally=tally(number))
         if number not in (4, 39):
             continue
-        at, version = summing.opening(1).closes_at, number + 1
-        await restore_anchor(summing.db, "web", summing.epoch, Restoration(version, 0, at, "taken back"))
+        at, version = summing.at(60), number + 1
+        await summing.restore_anchor(Restoration(version, 0, at, "taken back"))
         async with summing.db.reading() as connection:
             driver = (await connection.get_raw_connection()).driver_connection
             await driver.set_progress_handler(count, 1)
