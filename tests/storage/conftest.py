@@ -1,15 +1,15 @@
 """A migrated database with one federation in it, on SQLite and then on PostgreSQL."""
 
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Executable, Select, Table, select
+from sqlalchemy import Executable, Select, Table, event, select
 from support.databases import open_migrated
 from support.rounds_of_sums import POLICY, opening
 
@@ -21,6 +21,7 @@ from foltr.storage.database import Database
 from foltr.storage.erasure_records import ErasureRequest, ErasureRow
 from foltr.storage.keys import KeyStore
 from foltr.storage.records import Batch, MembershipChange, NewAggregation, NewFate, NewModel, NewUpdate, RoundOpening
+from foltr.storage.rounds import stream_updates
 from foltr.storage.sum_records import PolicyRecord
 from foltr.storage.tables import metadata
 
@@ -75,10 +76,8 @@ class Stored(FederationStore):
         after = max((through for _, through in known.values()), default=0)
         covers_after, covers_through = known.setdefault(update_id, (after, after + 100))
         fields = {"base_version": 0, "n_interactions": 5, "encoding": "dense_f32", "body": b"\1\2\3\4"}
-        fields |= {"covers_after": covers_after, "covers_through": covers_through}
-        return NewUpdate(
-            round=round_number, client_id=client_id, update_id=update_id, received_at=at(1), **(fields | other)
-        )
+        fields |= {"covers_after": covers_after, "covers_through": covers_through, "received_at": at(1)}
+        return NewUpdate(round=round_number, client_id=client_id, update_id=update_id, **(fields | other))
 
     def take_back(self, client_id: str, update_id: str) -> None:
         """What a client sends next begins where this update did: it counts no more."""
@@ -141,6 +140,10 @@ class Stored(FederationStore):
                 for table, rows in ((table, with_names(table)) for table in metadata.sorted_tables)
             }
 
+    async def sent(self, number: int) -> dict[str, bytes]:
+        """The bodies of a round's updates as their clients sent them."""
+        return {row.client_id: row.body async for row in stream_updates(self.db, self.name, number)}
+
     async def digest_of(self, client_id: str) -> str:
         """What its erasure will say of a client's stored bodies: a hash over them, the newest first."""
         digest, body = hashlib.sha256().digest(), list(update_bodies.columns).index(update_bodies.c.body)
@@ -157,7 +160,9 @@ class Stored(FederationStore):
         assert await self.dump() == before
 
     @asynccontextmanager
-    async def refuses(self, error: type[Exception] = ProtocolViolationError, match: str = "") -> AsyncIterator[None]:
+    async def refuses(
+        self, error: type[Exception] = ProtocolViolationError, match: str | None = None
+    ) -> AsyncIterator[None]:
         """What is done within raises this, and changes no row."""
         async with self.unchanged():
             with pytest.raises(error, match=match):
@@ -166,6 +171,36 @@ class Stored(FederationStore):
 
 def pseudonym_of(client_id: str) -> str:
     return client_id.encode().hex().rjust(32, "0")
+
+
+@contextmanager
+def statements_of(db: Database) -> Iterator[list[str]]:
+    """What the driver is asked within, but in SQLite's thread."""
+    asked: list[str] = []
+
+    def note(*of: Any) -> None:
+        asked.append(of[2])
+
+    event.listen(db.engine.sync_engine, "before_cursor_execute", note)
+    yield asked
+    event.remove(db.engine.sync_engine, "before_cursor_execute", note)
+
+
+async def steps_of(db: Database, question: Callable[[Database], Awaitable[Any]], every: int = 100) -> tuple[Any, int]:
+    """What a question is answered, and how many times so many instructions of SQLite's machine it takes."""
+    n_steps = 0
+
+    def count() -> int:
+        nonlocal n_steps
+        n_steps += 1
+        return 0
+
+    async with db.reading() as connection:  # the pool gives the same connection again
+        driver = (await connection.get_raw_connection()).driver_connection
+        await driver.set_progress_handler(count, every)
+    answer = await question(db)
+    await driver.set_progress_handler(None, 0)
+    return answer, n_steps
 
 
 @pytest.fixture

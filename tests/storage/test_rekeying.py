@@ -24,7 +24,6 @@ from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
 from foltr.storage.keys import KeyStore
 from foltr.storage.lease_tables import leases
-from foltr.storage.records import Batch
 from foltr.storage.rekeying import Rekeyed, rekey
 from foltr.storage.rounds import load_updates
 
@@ -46,9 +45,13 @@ async def opened(db: Database, folder: Path) -> dict[int, list[str]]:
     return {number: [row.body.decode() for row in of_round] for number, of_round in rows.items()}
 
 
+async def rekeyed(stored, interval_s: float = 1.0) -> Rekeyed:
+    return await rekey(stored.db, "web", interval_s, lambda *_: None)
+
+
 async def done_again(stored, folder: Path) -> Rekeyed:
     stored.db.keys = KeyStore(folder)
-    return await rekey(stored.db, "web", 2.0, lambda *_: None)
+    return await rekeyed(stored, 2.0)
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -69,7 +72,7 @@ async def test_a_copy_of_the_former_keys_opens_nothing(learned, keys: KeyStore, 
         with pytest.raises(DataError, match="another data key"):
             await learned.load_updates(number, "", 10)
     with pytest.raises(WriterFencedError):
-        await learned.commit(Batch(updates=[learned.update("a", "a5", 5)]))
+        await learned.send("a", number=5)
     assert leftovers(keys.folder) == []
 
 
@@ -78,7 +81,7 @@ async def test_after_somebody_was_forgotten_the_others_get_other_keys(learned, k
     row = await learned.erase_with_key("c")
     await learned.note_told(row.pseudonym)
     before = {name: keys.key("web", name) for name in ("a", "b")}
-    done = await rekey(learned.db, "web", 1.0, lambda *_: None)
+    done = await rekeyed(learned)
     assert done == Rekeyed(n_clients=2, n_updates=7, n_without_key=0)
     after = KeyStore(keys.folder)
     assert all(after.key("web", name) != key for name, key in before.items())
@@ -112,12 +115,12 @@ async def test_it_may_die_anywhere(
         else:
             patched.setattr(rekeying, "failpoint", lambda name: dies() if name == step else None)
         with pytest.raises(Died):
-            await rekey(learned.db, "web", 1.0, lambda *_: None)
+            await rekeyed(learned)
     assert await opened(learned.db, keys.folder) == SENT
     # A federator starts in between, and clients go on.
     learned.db.keys = KeyStore(keys.folder)
-    learned.epoch = await claim_federation(learned.db, "web", 1.0)
-    await learned.commit(Batch(updates=[learned.update("a", "a5", 5, body=b"a in 5")]))
+    await learned.claim_federation(1.0)
+    await learned.send("a", number=5, body=b"a in 5")
     sent = SENT | {5: ["a in 5", "c in 5"]}
     assert await opened(learned.db, keys.folder) == sent
     assert (await done_again(learned, keys.folder)).n_clients == 3
@@ -138,9 +141,9 @@ async def test_whoever_is_forgotten_in_between_leaves_no_key(
     with monkeypatch.context() as patched:
         patched.setattr(rekeying, "failpoint", dies)
         with pytest.raises(Died):
-            await rekey(learned.db, "web", 1.0, lambda *_: None)
+            await rekeyed(learned)
     learned.db.keys = KeyStore(keys.folder)
-    learned.epoch = await claim_federation(learned.db, "web", 1.0)
+    await learned.claim_federation(1.0)
     row = await learned.erase("a")
     assert learned.db.keys.destroy("web", "a", row.key_fingerprint)
     assert KeyStore(keys.folder).find("web", "a") is None
@@ -176,14 +179,13 @@ async def test_a_federator_that_starts_meanwhile_ends_it(
 
     monkeypatch.setattr(rekeying, "claim_federation", claimed_by_another_at_once)
     with pytest.raises(WriterFencedError):
-        await rekey(learned.db, "web", 1.0, lambda *_: None)
+        await rekeyed(learned)
     assert await opened(learned.db, keys.folder) == SENT
 
 
-async def test_the_command_killed_and_run_again(learned, keys: KeyStore) -> None:
+async def test_the_command_killed_and_run_again(learned, keys: KeyStore, migrated_url: str) -> None:
     """SIGKILL between the commit and the change of keys; the second run says what it did."""
-    url = learned.db.engine.url.render_as_string(hide_password=False).replace("+aiosqlite", "").replace("+asyncpg", "")
-    command = ("db", "rekey", "--db", url, "--keys", keys.folder, "--federation", "web")
+    command = ("db", "rekey", "--db", migrated_url, "--keys", keys.folder, "--federation", "web")
     assert foltr_process(*command, FOLTR_TEST_FAILPOINTS="rekeyed=kill@2").returncode == -signal.SIGKILL
     assert await opened(learned.db, keys.folder) == SENT
     done = foltr_process(*command)
@@ -192,9 +194,7 @@ async def test_the_command_killed_and_run_again(learned, keys: KeyStore) -> None
     assert await opened(learned.db, keys.folder) == SENT
 
 
-async def test_who_stands_by_waits_until_the_command_is_done(
-    learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_stands_by_waits_until_the_command_is_done(learned, keys, migrated_url, monkeypatch) -> None:
     """However long that takes: a standby that took over in the middle would end it, and leave former keys in use."""
     began, goes_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -205,14 +205,15 @@ async def test_who_stands_by_waits_until_the_command_is_done(
             assert goes_on.wait(PATIENCE_S)
 
     async def ends_at() -> datetime:
-        async with learned.db.reading() as connection:
-            return (await connection.execute(select(leases.c.expires_at))).scalar_one()
+        ((expires_at,),) = await learned.read(select(leases.c.expires_at))
+        return expires_at
 
     monkeypatch.setattr(rekeying, "failpoint", long_way)
     # The command renews it every second, on a busy machine too late for three.
     monkeypatch.setattr("foltr.storage.leases.LEASE_S", PATIENCE_S)
-    url = learned.db.engine.url.render_as_string(hide_password=False).replace("+aiosqlite", "").replace("+asyncpg", "")
-    done = asyncio.create_task(asyncio.to_thread(rekey_command, db=url, keys=str(keys.folder), federation="web"))
+    done = asyncio.create_task(
+        asyncio.to_thread(rekey_command, db=migrated_url, keys=str(keys.folder), federation="web")
+    )
     await asyncio.wait_for(began.wait(), PATIENCE_S)
     taken = asyncio.create_task(Standby(learned.db, "web", "standby", NO_ALIVE_FILE).wait_for_lease(asyncio.Event()))
     for _ in range(2):

@@ -121,6 +121,16 @@ async def test_what_a_federation_was_founded_with_stays(store, connect) -> None:
     assert (await other.claim_federation(0.0), other.epoch) == (store.epoch + 1, store.epoch + 1)
 
 
+async def test_what_rounds_are_computed_with_is_noted_once_for_as_long_as_it_holds(store) -> None:
+    """From a round on; what no round was computed with is noted no more once there are others."""
+    for from_round, training, noted in (
+        *((1, "b", {1: "b"}), (1, "a", {1: "a"}), (1, "a", {1: "a"}), (3, "a", {1: "a"}), (4, "b", {1: "a", 4: "b"})),
+        *((4, "a", {1: "a"}), (3, "b", {1: "a", 3: "b"}), (7, "a", {1: "a", 3: "b", 7: "a"})),
+    ):
+        await store.note_training(from_round, training)
+        assert await store.load_trainings() == noted
+
+
 WRITES: list[Callable[[FederationStore], Any]] = [
     lambda store: store.commit_batch(Batch(events=[NewEvent(NOW, "client_joined")])),
     lambda store: store.open_round(opening(1)),
@@ -130,6 +140,7 @@ WRITES: list[Callable[[FederationStore], Any]] = [
     lambda store: store.abandon_round(1, "late", NOW),
     lambda store: store.erase_client(request("a")),
     lambda store: store.drop_untold_names(at(1000)),
+    lambda store: store.note_purge(1),
     lambda store: store.create_job(NewJob(1, Strategy.RELEARN, 1, 1, NOW, 0, 1, 0)),
 ]
 

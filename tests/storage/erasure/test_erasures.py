@@ -20,7 +20,6 @@ from foltr.storage.erasure.erasures import is_named, list_erasures, unreadable_c
 from foltr.storage.models import list_models
 from foltr.storage.queries import erased_updates, get_round, list_contributions, list_events
 from foltr.storage.records import Batch, NewEvent, NewOrder
-from foltr.storage.rounds import stream_updates
 from foltr.storage.tables import clients
 
 C = "63".rjust(32, "0")
@@ -64,7 +63,7 @@ async def test_nothing_of_the_client_is_left_but_its_tombstone(learned) -> None:
     assert await list_erasures(learned.db, "web") == [row]
     assert await learned.forgotten_pseudonyms() == {C}
     # Those that are left can be read, and the closed round says what was in it.
-    assert [found.body async for found in stream_updates(learned.db, "web", 2)] == [b"a in 2", b"b in 2"]
+    assert await learned.sent(2) == {"a": b"a in 2", "b": b"b in 2"}
     assert (await get_round(learned.db, "web", 2)).n_updates == 2
     assert [found[12] for found in after["rounds"]] == [2, 3, 1, 3, None]
     # By pseudonym, with counts and the digest, in a chain.
@@ -198,7 +197,7 @@ async def test_after_a_restored_backup_the_missing_keys_tell_who_was_erased(lear
     learned.db.keys.destroy("web", "c")
     assert await unreadable_clients(learned.db, "web") == ["c"]
     with pytest.raises(DataError, match="update c5 of round 5"):
-        [row async for row in stream_updates(learned.db, "web", 5)]
+        await learned.sent(5)
     await learned.erase_with_key("c")
     assert await unreadable_clients(learned.db, "web") == []
     assert {row.client_id for row in await list_contributions(learned.db, "web")} == {"a", "b"}
