@@ -3,7 +3,6 @@
 import base64
 import contextlib
 
-import pytest
 from support.helper_desks import TOPICS, contributions
 from support.secure_cohorts import FEDERATION, SecureFederation
 
@@ -82,35 +81,25 @@ def test_what_it_did_is_counted(running):
     assert measures.ignored.counts["bad_signature"] == 1
 
 
-def test_the_same_question_has_the_same_bytes_after_a_restart(running):
-    """The noise was drawn once, and is never drawn again."""
-    federation, north = running()
-    sent = contributions(federation)
-    opened(federation, north, sent)
-    request = federation.agreed(federation.open(sent))
-    first = north.ask_raw(request, federation.federator)
-    north.restart()
-    assert north.ask_raw(request, federation.federator) == first
-
-
-def test_a_second_set_is_refused_after_a_restart(running):
-    """For ever; as is another check of the cohort."""
+def test_what_a_helper_has_said_is_known_after_a_restart(running):
+    """What was checked; the noise, which is never drawn again; the set: for ever no other one, and no other check."""
     federation, north = running()
     sent = contributions(federation, 4)
-    opened(federation, north, sent)
-    north.restart()
-    assert code_of(north.ask(federation, federation.open(sent, [0, 1, 2]))) is HelperRefusalCode.ANSWERED_OTHERWISE
-    assert code_of(north.ask(federation, federation.check(sent))) is HelperRefusalCode.ROUND_OVER
-
-
-def test_what_was_checked_is_known_after_a_restart(running):
-    """So that only what is not answered is asked again."""
-    federation, north = running()
-    sent = contributions(federation)
     north.ask(federation, federation.check(sent))
     north.restart()
     (answer,) = north.ask(federation, federation.open(sent))
     assert isinstance(answer, OpenAnswer)
+    request = federation.agreed(federation.open(sent))
+    first = north.ask_raw(request, federation.federator)
+    north.restart()
+    assert north.ask_raw(request, federation.federator) == first
+    assert code_of(north.ask(federation, federation.open(sent, [0, 1, 2]))) is HelperRefusalCode.ANSWERED_OTHERWISE
+    assert code_of(north.ask(federation, federation.check(sent))) is HelperRefusalCode.ROUND_OVER
+    # Its answers are gone with a later round, so nothing could be said twice of it in two ways.
+    later = [federation.contribute(one.client, 5, 2) for one in sent]
+    opened(federation, north, later, round=5)
+    assert code_of(north.ask(federation, federation.open(sent))) is HelperRefusalCode.ROUND_OVER
+    assert north.store.rows("SELECT round FROM committed_sets") == [(5,)]
 
 
 def test_a_page_that_is_shown_again_takes_its_own_place(running):
@@ -123,18 +112,6 @@ def test_a_page_that_is_shown_again_takes_its_own_place(running):
     assert checked.refused == []
     assert code_of(north.ask(federation, federation.open(sent[:4]))) is HelperRefusalCode.UNKNOWN_SET
     (answer,) = north.ask(federation, federation.open(again))
-    assert isinstance(answer, OpenAnswer)
-
-
-def test_pages_of_a_cohort_make_one_set(running):
-    """A client that has another ticket on the second one is out there."""
-    federation, north = running()
-    sent = contributions(federation, 4)
-    north.ask(federation, federation.check(sent[:2]))
-    again = federation.contribute(sent[0].client)
-    (checked,) = north.ask(federation, federation.check([again, sent[2], sent[3]], first=2))
-    assert [(one.position, one.fault) for one in checked.refused] == [(2, TicketFault.DUPLICATE_CLIENT)]
-    (answer,) = north.ask(federation, federation.open([*sent[:2], again, *sent[2:]], [0, 1, 3, 4]))
     assert isinstance(answer, OpenAnswer)
 
 
@@ -156,9 +133,8 @@ def test_tickets_that_have_other_places_now_are_in_the_set_once(running):
 
 
 def faults(federation, north, client, number, participation=1):
-    (checked,) = north.ask(
-        federation, federation.check([federation.contribute(client, number, participation)], round=number)
-    )
+    sent = [federation.contribute(client, number, participation)]
+    (checked,) = north.ask(federation, federation.check(sent, round=number))
     return [one.fault for one in checked.refused]
 
 
@@ -172,26 +148,23 @@ def test_a_participation_is_charged_when_the_sum_is_opened(running):
         assert checked.refused == []
     north.ask(federation, federation.open(sent, round=5))
     north.restart()
-    assert faults(federation, north, clients[0], 6) == [TicketFault.PARTICIPATIONS_SPENT]
+    # Under its name with another key, too: after a revocation, say, or on another machine.
+    for client in (clients[0], federation.client("device-0", serial=2)):
+        assert faults(federation, north, client, 6) == [TicketFault.PARTICIPATIONS_SPENT]
     assert faults(federation, north, federation.client("another"), 6) == []
 
 
-@pytest.mark.parametrize("said", [(1, 1, 1), (2, 1)], ids=["from the first one", "a helper without a memory"])
-def test_a_device_that_loses_its_store_is_in_no_more_sums_than_the_policy_allows(running, said):
-    """Each time it says 1, the helper counts; one that was replaced learns from tickets what was charged before."""
-    federation, north = running(max_participations=3)
-    clients = federation.clients(3)
-    for number, participation in enumerate(said, start=4):
-        sent = [federation.contribute(client, number, participation=participation) for client in clients]
-        opened(federation, north, sent, round=number)
-    assert faults(federation, north, clients[0], 7) == [TicketFault.PARTICIPATIONS_SPENT]
-
-
-def test_a_client_that_is_enrolled_again_has_the_life_it_had(running):
-    """Under its name, with another key: after a revocation, say, or on another machine."""
-    federation, north = running(max_participations=1)
-    opened(federation, north, [federation.contribute(client) for client in federation.clients(3)])
-    assert faults(federation, north, federation.client("device-0", serial=2), 5) == [TicketFault.PARTICIPATIONS_SPENT]
+def test_a_device_is_in_no_more_sums_than_the_policy_allows(running):
+    """One that says 1 each time has lost its store; a helper without a memory learns what was charged before."""
+    for said in ((1, 1, 1), (2, 1)):
+        federation, north = running(max_participations=3)
+        clients = federation.clients(3)
+        for number, participation in enumerate(said, start=4):
+            sent = [federation.contribute(client, number, participation=participation) for client in clients]
+            opened(federation, north, sent, round=number)
+        assert faults(federation, north, clients[0], 7) == [TicketFault.PARTICIPATIONS_SPENT]
+        north.store.close()
+        north.path.unlink()
 
 
 def test_a_participation_counts_whatever_the_policy(running):
@@ -207,18 +180,6 @@ def test_a_participation_counts_whatever_the_policy(running):
     assert faults(federation, north, clients[0], 5) == []
 
 
-def test_an_earlier_round_is_over_once_a_later_one_was_opened(running):
-    """Its answers are gone from the store, so nothing could be said twice of it in two ways."""
-    federation, north = running()
-    clients = federation.clients(3)
-    first = [federation.contribute(client) for client in clients]
-    opened(federation, north, first)
-    opened(federation, north, [federation.contribute(client, 5, 2) for client in clients], round=5)
-    assert code_of(north.ask(federation, federation.open(first))) is HelperRefusalCode.ROUND_OVER
-    assert code_of(north.ask(federation, federation.check(first))) is HelperRefusalCode.ROUND_OVER
-    assert north.store.rows("SELECT round FROM committed_sets") == [(5,)]
-
-
 def test_cohorts_of_a_round_are_opened_each_once(running):
     """In any order; the answer of one is kept when the next one is opened."""
     federation, north = running(cohorts=2)
@@ -231,9 +192,6 @@ def test_cohorts_of_a_round_are_opened_each_once(running):
     assert all(len(answers) == 1 for answers in again)
     assert again == [north.ask_raw(request, federation.federator) for request in requests]
     assert north.store.rows("SELECT count(*) FROM clients") == [(20,)]
-
-
-# --- policies and keys ----------------------------------------------------------------------------------------
 
 
 def test_older_keys_are_destroyed_when_a_newer_policy_is_obeyed(running):
@@ -251,21 +209,15 @@ def test_older_keys_are_destroyed_when_a_newer_policy_is_obeyed(running):
     federation.policy = newer
     clients = federation.clients(3)
     later = [federation.contribute(client, 5, participation=2) for client in clients]
+    waiting = north.store.make_sealing_keys(0)[0]  # for a later policy
     opened(federation, north, later, round=5)
+    assert north.store.sealing_key(waiting) is not None
     federation.policy = old
     missed = [federation.contribute(client, 6, participation=3) for client in clients]
     assert code_of(north.ask(federation, federation.check(missed, round=6))) is HelperRefusalCode.KEY_DESTROYED
     assert code_of(north.ask(federation, federation.open(missed, round=6))) is HelperRefusalCode.KEY_DESTROYED
     for file in north.path.parent.iterdir():
         assert former.private not in file.read_bytes(), file
-
-
-def test_a_key_for_a_later_policy_outlives_the_one_before(running):
-    """Only older keys are destroyed; one that waits for its policy is not."""
-    federation, north = running()
-    waiting = north.store.make_sealing_keys(0)[0]
-    opened(federation, north, contributions(federation))
-    assert north.store.sealing_key(waiting) is not None
 
 
 def test_an_older_policy_never_takes_the_place_of_a_newer_one(running):
@@ -301,9 +253,6 @@ def test_a_policy_by_somebody_else_is_ignored(running):
     north.hear(TOPICS.policy, b"")
     request = federation.check(contributions(federation), policy_hash=forged.hash)
     assert code_of(north.ask(federation, request)) is HelperRefusalCode.UNKNOWN_POLICY
-
-
-# --- whom it believes -----------------------------------------------------------------------------------------
 
 
 def test_a_request_that_the_federator_did_not_sign_is_ignored(running):
@@ -368,9 +317,8 @@ def test_the_operators_new_key_is_believed(running):
     sent, new = contributions(federation), SigningKey.generate()
     links = [issue_link(federation.operator, FEDERATION, 1, new.public)]
     succession = issue_succession(new, FEDERATION, links, [document_digest(federation.policy.signed)])
-    people = [
-        read_enrolment(one.client.enrolment, federation.operator.public, FEDERATION, one.client.name) for one in sent
-    ]
+    read = [(one.client.enrolment, federation.operator.public, FEDERATION, one.client.name) for one in sent]
+    people = [read_enrolment(*each) for each in read]
     kept = [enrolment_digest(each) for each in people[1:]]
     north.hear(TOPICS.operator_key, succession)
     north.hear(TOPICS.kept_enrolments, issue_kept_enrolments(federation.operator, FEDERATION, 9, []))  # a thief's
@@ -385,15 +333,10 @@ def test_the_operators_new_key_is_believed(running):
     assert [each.fault for each in checked.refused] == [TicketFault.NOT_ENROLLED, TicketFault.REVOKED]
 
 
-def roster(version, *revoked):
-    return Roster(
-        federation=FEDERATION,
-        version=version,
-        through=version,
-        revoked=[Revocation(client_id=name, void_below=2) for name in revoked],
-        salt=bytes(32),
-        forgotten=[],
-    )
+def roster(version, *names):
+    revoked = [Revocation(client_id=name, void_below=2) for name in names]
+    about = {"version": version, "through": version, "revoked": revoked}
+    return Roster(federation=FEDERATION, salt=bytes(32), forgotten=[], **about)
 
 
 def test_the_newest_roster_counts(running):

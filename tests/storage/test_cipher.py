@@ -51,7 +51,7 @@ def test_what_an_older_foltr_sealed_opens() -> None:
 
 
 async def test_updates_are_stored_sealed_and_read_as_sent(sealed) -> None:
-    """In the database there is neither the body nor anything of its length but the count; in doubt it is offered again."""
+    """In the database there is neither the body nor its length but for the count; in doubt it is offered again."""
     bodies = {"a": b"the update of a", "b": b"b's, which is longer"}
     await sealed.join(*bodies)
     await sealed.open(1)
