@@ -89,9 +89,7 @@ async def test_after_somebody_was_forgotten_the_others_get_other_keys(learned, k
 
 @pytest.mark.parametrize("step", ["in_rekey_transaction", "rekeyed", "key_taken_up", "link", "rename", "_overwrite"])
 @pytest.mark.parametrize("when", [1, pytest.param(2, marks=pytest.mark.nightly)])
-async def test_it_may_die_anywhere(
-    learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch, step: str, when: int
-) -> None:
+async def test_it_may_die_anywhere(learned, keys, monkeypatch, step: str, when: int) -> None:
     """What is stored opens at once, a federator that starts seals with the right key, and the command ends it later."""
     n_reached = 0
 
@@ -108,10 +106,8 @@ async def test_it_may_die_anywhere(
             before = Path.rename
             patched.setattr(Path, "rename", lambda path, to: dies() if path.suffix == ".next" else before(path, to))
         elif step == "_overwrite":
-            overwrite = keys_module._overwrite  # noqa: SLF001 (a process may die in it)
-            patched.setattr(
-                keys_module, "_overwrite", lambda path: dies() if path.exists() and path.suffix else overwrite(path)
-            )
+            write = keys_module._overwrite  # noqa: SLF001 (a process may die in it)
+            patched.setattr(keys_module, step, lambda path: dies() if path.exists() and path.suffix else write(path))
         else:
             patched.setattr(rekeying, "failpoint", lambda name: dies() if name == step else None)
         with pytest.raises(Died):
@@ -129,9 +125,7 @@ async def test_it_may_die_anywhere(
 
 
 @pytest.mark.parametrize("step", ["in_rekey_transaction", "rekeyed", "key_taken_up"])
-async def test_whoever_is_forgotten_in_between_leaves_no_key(
-    learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+async def test_whoever_is_forgotten_in_between_leaves_no_key(learned, keys, monkeypatch, step: str) -> None:
     """Its updates are sealed with the one it had, or with the next: by their fingerprint both are destroyed."""
 
     def dies(name: str) -> None:
@@ -167,9 +161,7 @@ async def test_a_key_that_is_missing_is_told_and_nothing_of_that_client_changed(
     assert await opened(learned.db, keys.folder) == SENT
 
 
-async def test_a_federator_that_starts_meanwhile_ends_it(
-    learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_federator_that_starts_meanwhile_ends_it(learned, keys, monkeypatch) -> None:
     """Nothing is sealed any more with keys that it does not know; all of it opens."""
 
     async def claimed_by_another_at_once(db: Database, name: str, now: float, _: object) -> int:

@@ -107,6 +107,9 @@ async def test_steps_are_kept_one_by_one(waiting) -> None:
     job = await waiting.load_job()
     assert (job.step, job.last_round, job.n_steps, job.weights, job.coverage) == (2, 2, 7, b"\2" * 12, 0.75)
     assert (job.optimizer_state, job.defence_state) == (None, None)
+    await waiting.pause_job(1, "nobody is online")
+    assert (await waiting.load_job(1)).state == "paused"
+    await waiting.resume_job(1)
     for step in (1, 4):
         with pytest.raises(ProtocolViolationError, match=f"step {step} of unlearning job 1 of 'web'; 2 is done"):
             await take(waiting, step, n_steps=9)
@@ -122,6 +125,8 @@ async def test_a_failed_job_makes_way_for_another(waiting) -> None:
     told = NewEvent(at, "unlearning_failed", "3 of 20")
     for _ in range(2):
         await waiting.fail_job(1, "low_coverage", at, [told])
+    async with waiting.refuses():
+        await waiting.resume_job(1)
     (erasure,) = await waiting.waiting_erasures()
     assert (erasure.client_id, erasure.job) == ("c", 1)
     assert len(await list_events(waiting.db, "web", kind="unlearning_failed")) == 1
@@ -155,6 +160,7 @@ async def test_the_swap(waiting) -> None:
     model = await waiting.latest_model()
     assert (model.version, model.base_version, model.round, model.unlearning_job) == (4, 0, None, 1)
     assert (model.weights, model.optimizer_state, model.tainted_at) == (WEIGHTS, b"new", None)
+    assert await waiting.newest_unlearned() == 4
     at = completion(waiting).completed_at
     older = (await list_models(waiting.db, "web"))[:-1]
     assert [(found.version, found.weights, found.withdrawn_at) for found in older] == [
