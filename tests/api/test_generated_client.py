@@ -2,17 +2,14 @@
 
 import asyncio
 import importlib
-import io
 import json
 import sys
 from contextlib import asynccontextmanager
 
 import pytest
-from support.api_server import FEDERATION, asked
+from support.api_server import FEDERATION
 
 from foltr.api.tokens import Role
-from foltr.core.operator.credentials import BrokerAccess, read_credentials
-from foltr.core.operator.folder import create_authority
 
 pytest.importorskip("openapi_python_client", reason="openapi-python-client generates the client")
 
@@ -40,10 +37,6 @@ class Generated:
         """Return the next page of a list."""
         answer = await asyncio.to_thread(self._client.get_httpx_client().get, page.next_)
         return type(page).from_dict(answer.json())
-
-    def file(self, content):
-        """Return bytes as the client posts them."""
-        return self._part("types").File(payload=io.BytesIO(content))
 
     def close(self):
         self._client.get_httpx_client().close()
@@ -84,21 +77,3 @@ async def test_it_reads_lists_page_by_page_and_problems(on_sqlite, tmp_path, mon
         assert (status, problem.status, "/api/v1/clients" in problem.detail) == (404, 404, True)
         status, problem = await client.call("rounds.list_rounds", limit=0)
         assert (status, [wrong.field for wrong in problem.errors]) == (422, ["query.limit"])
-
-
-async def test_it_posts_an_erasure(mosquitto_server, history_url, tmp_path, monkeypatch):
-    """As bytes that the operator signed; of others the problem says why they are refused."""
-    monkeypatch.setattr("foltr.api.orders._ANSWER_S", 0.2)
-    monkeypatch.syspath_prepend(tmp_path)
-    access = BrokerAccess(broker_url=mosquitto_server.url)
-    with create_authority(tmp_path / "operator", FEDERATION, federator=access, operator=access) as authority:
-        order = authority.forget("b")
-    credentials = read_credentials(tmp_path / "operator" / "operator.json", "operator")
-    async with (
-        asked(history_url, tmp_path, credentials=credentials) as server,
-        generated(server, Role.OPERATOR, tmp_path) as client,
-    ):
-        status, received = await client.call("orders.send_order", body=client.file(order.payload))
-        assert (status, received.number, received.digest) == (202, order.number, order.digest.hex())
-        status, problem = await client.call("orders.send_order", body=client.file(b"x"))
-        assert (status, problem.code) == (400, "malformed")

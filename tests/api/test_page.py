@@ -67,13 +67,6 @@ class TestInChromium:
             assert await page.is_hidden("#erased")
             first = await page.get_attribute("#asof", "datetime")
             await page.wait_for_function(_IS_LATER, arg=first)
-            await seen(page, "overview-ok-desk")
-
-    @pytest.mark.nightly
-    async def test_every_screen_has_the_overview(self, busy):
-        """A desk and a phone, light and dark, and paper."""
-        async with looking(busy, busy.token(Role.VIEWER)) as page:
-            await charted(page, busy)
             await seen_everywhere(page, "overview-ok")
             await page.emulate_media(media="print")
             await seen(page, "overview-print")

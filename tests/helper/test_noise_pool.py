@@ -7,7 +7,6 @@ import pytest
 from support.helper_desks import TOPICS, Running, contributions
 from support.secure_cohorts import FEDERATION, SecureFederation
 
-from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.helper_messages import CheckAnswer, OpenAnswer
 from foltr.core.protocol.policies import GammaNoise, GaussianNoise
@@ -145,19 +144,6 @@ def test_a_helper_that_is_killed_while_it_opens_says_one_thing(north, monkeypatc
         assert (answer.values, north.noise.taken) == (stored, [])
     else:
         assert [(noise == lost).all() for noise in north.noise.taken] == [False]
-
-
-def test_a_full_disk_uses_no_noise_twice(north):
-    """The helper stops; what it had taken is nowhere."""
-    sent = contributions(north.federation)
-    north.ticks()
-    north.check(sent)
-    north.ask_once(north.federation, north.federation.open(sent))  # it has committed itself to the set
-    north.store.rows("PRAGMA query_only = ON")
-    with pytest.raises(DataError):
-        north.open(sent)
-    (lost,) = north.noise.taken
-    assert all((north.noise.take(north.federation.policy) != lost).any() for _ in range(7))
 
 
 def test_each_policy_has_its_own(north):

@@ -76,15 +76,6 @@ def test_a_set_that_was_checked_is_opened(federation, sent, north):
     assert north.decide(federation.open(sent), terms=gone) is gone
 
 
-def test_the_same_question_has_the_same_answer(federation, sent, north):
-    """Bytes that were stored; nothing is drawn again, whatever has happened to the policy since."""
-    request = federation.open(sent, [0, 1, 2])
-    opened = CommittedSet(request.policy_hash, request.digest, bytes(24))
-    assert north.decide(request, opened, newest=4) is opened
-    gone = Refusal(HelperRefusalCode.KEY_DESTROYED, "")
-    assert decide_open(request, opened, 4, gone, {}) is opened
-
-
 def test_a_set_is_committed_to_before_it_is_opened(federation, sent, north):
     """Whatever commitments of others come with the first question; and it is opened with those of all others only."""
     request = federation.open(sent)
@@ -107,6 +98,9 @@ def test_a_second_set_of_a_cohort_is_refused_for_ever(federation, sent, north):
     for positions in ([0, 1, 2, 3], [1, 2, 3], [3, 4, 5], [0, 1]):
         code = refused(north.decide(federation.open(sent, positions), opened, newest=4))
         assert code is HelperRefusalCode.ANSWERED_OTHERWISE
+    # The same question has the same bytes, which were stored: nothing is drawn again, whatever the policy is now.
+    assert north.decide(request, opened, newest=4) is opened
+    assert decide_open(request, opened, 4, Refusal(HelperRefusalCode.KEY_DESTROYED, ""), {}) is opened
     other = federation.open(sent, [0, 1, 2], policy_hash=bytes(32))
     assert refused(north.decide(other, opened, newest=4)) is HelperRefusalCode.ANSWERED_OTHERWISE
 

@@ -100,12 +100,16 @@ def test_no_sum_is_opened_before_all_others_have_committed(running):
     assert "south" in answer.detail
 
 
-def test_a_restored_helper_knows_itself_by_what_it_has_signed(running):
-    """Its own newest commitment, which the broker retains, is not in its store: it opens nothing any more."""
+def test_a_restored_helper_knows_itself_by_what_it_has_signed(running, tmp_path):
+    """Its own newest commitment, which the broker retains, is not in its store, be it empty: it opens nothing more."""
     federation, north, _, sent = checked_by_both(running)
     copies = copied(north)
     _, of_north = committed(federation, north, sent)
     assert north.desk.commitment == of_north
+    with contextlib.closing(HelperStore(tmp_path / "new.sqlite", f"{FEDERATION}/north", exclusive=True)) as empty:
+        desk = RequestHandler(north.credentials, empty)
+        desk.handle(TOPICS.helper_commitment("north"), of_north)
+        assert "round 4" in desk.restored
     put_back(north, copies)
     north.hear(TOPICS.helper_commitment("north"), of_north)
     for request in (federation.check(sent), federation.open(sent, [0, 1, 2])):
@@ -133,16 +137,6 @@ def test_what_says_nothing_against_a_store_changes_nothing(running, what):
         helper.restart()
     north.desk.handle(TOPICS.helper_commitment("north"), signed[what])
     assert isinstance(opened(federation, north, sent, [signed["another helper's"]], round=5), OpenAnswer)
-
-
-def test_an_empty_store_in_place_of_a_lost_one_is_found_too(running, tmp_path):
-    """With the keys of the lost one: what it has signed is not in the new store."""
-    federation, north, _, sent = checked_by_both(running)
-    _, of_north = committed(federation, north, sent)
-    with contextlib.closing(HelperStore(tmp_path / "new.sqlite", f"{FEDERATION}/north", exclusive=True)) as store:
-        desk = RequestHandler(north.credentials, store)
-        desk.handle(TOPICS.helper_commitment("north"), of_north)
-        assert "round 4" in desk.restored
 
 
 class RestoredHelper(RuleBasedStateMachine):

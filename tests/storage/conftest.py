@@ -79,7 +79,7 @@ class Stored(FederationStore):
         fields |= {"covers_after": covers_after, "covers_through": covers_through, "received_at": at(1)}
         return NewUpdate(round=round_number, client_id=client_id, update_id=update_id, **(fields | other))
 
-    def take_back(self, client_id: str, update_id: str) -> None:
+    def give_back(self, client_id: str, update_id: str) -> None:
         """What a client sends next begins where this update did: it counts no more."""
         del self.covered[client_id][update_id]
 
@@ -258,7 +258,7 @@ async def learned(sealed: Stored) -> Stored:
             await sealed.begin_aggregation(number)
             await sealed.abandon_round(number, "too_few", at(60), sealed.opening(number + 1, version))
             for name in names:
-                sealed.take_back(name, f"{name}{number}")
+                sealed.give_back(name, f"{name}{number}")
             continue
         version += 1
         fates = [NewFate(name, "kept", 1 / len(names), None, "") for name in names]

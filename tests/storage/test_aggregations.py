@@ -6,15 +6,8 @@ import pytest
 from sqlalchemy import select
 from support.adaptive_memory import memory_of
 
+from foltr.storage import queries
 from foltr.storage.aggregation_tables import round_aggregations, update_fates
-from foltr.storage.queries import (
-    count_fates,
-    get_aggregation,
-    get_round,
-    list_contributions,
-    list_events,
-    list_proposals,
-)
 from foltr.storage.records import Batch, NewAggregation, NewEvent, NewFate, NewModel
 from foltr.storage.rounds import complete_round
 
@@ -48,30 +41,30 @@ async def test_what_became_of_each_update_is_stored_with_the_model(closing) -> N
     model = NewModel(1, closing.weights, None, memory_of(*"abc"), MADE, [proposed])
     for _ in range(2):
         await closing.complete_round(1, model, at(60), closing.opening(2, 1))
-    made = await get_aggregation(closing.db, "web", 1)
+    made = await queries.get_aggregation(closing.db, "web", 1)
     assert (made.rule, made.parameters, made.fallback_reason) == (MADE.rule, MADE.parameters, MADE.fallback_reason)
     assert (made.n_kept, made.n_clipped, made.n_dropped) == (1, 1, 1)
-    row = await get_round(closing.db, "web", 1)
+    row = await queries.get_round(closing.db, "web", 1)
     assert (row.aggregation, row.rule, row.fallback_reason) == ("nnm+krum", "median", MADE.fallback_reason)
     assert (row.n_updates, row.n_clipped, row.n_dropped) == (3, 1, 1)
-    shown = await list_contributions(closing.db, "web", round_number=1)
+    shown = await queries.list_contributions(closing.db, "web", round_number=1)
     fates = [NewFate(line.client_id, line.fate, line.share, line.score, line.fate_reason) for line in shown]
     assert tuple(fates) == FATES
     assert (await closing.latest_model()).defence_state == memory_of(*"abc")
-    (event,) = await list_events(closing.db, "web", kind="quarantine_proposed")
+    (event,) = await queries.list_events(closing.db, "web", kind="quarantine_proposed")
     assert (event.client_id, event.round, event.detail) == ("c", 1, "dropped in 9 of 10 rounds")
-    assert await count_fates(closing.db, "web", "c") == {"kept": 0, "clipped": 0, "dropped": 1}
+    assert await queries.count_fates(closing.db, "web", "c") == {"kept": 0, "clipped": 0, "dropped": 1}
 
 
 async def test_a_plain_mean_leaves_no_rows(closing) -> None:
     """Its rounds cost what they always did; the history says mean, and that nothing was left out."""
     await closing.end(1)
-    assert await get_aggregation(closing.db, "web", 1) is None
+    assert await queries.get_aggregation(closing.db, "web", 1) is None
     for table in (round_aggregations, update_fates):
         assert await closing.read(select(table)) == []
-    row = await get_round(closing.db, "web", 1)
+    row = await queries.get_round(closing.db, "web", 1)
     assert (row.rule, row.fallback_reason, row.n_clipped, row.n_dropped) == ("mean", None, 0, 0)
-    assert [line.fate for line in await list_contributions(closing.db, "web")] == [None, None, None]
+    assert [line.fate for line in await queries.list_contributions(closing.db, "web")] == [None, None, None]
 
 
 async def test_what_a_rule_computed_fits_the_table(closing) -> None:
@@ -81,17 +74,13 @@ async def test_what_a_rule_computed_fits_the_table(closing) -> None:
         NewFate("b", "kept", None, math.nan, ""),
         NewFate("c", "dropped", -1e-17, -math.inf, "x" * 999),
     ]
+    nobody = NewAggregation("krum", "{}", None, [NewFate("nobody", "kept", 1.0, 0.0, "")])
+    async with closing.refuses(Exception, "refuses to store"):  # a client that does not exist is our own mistake
+        await closing.complete_round(1, NewModel(1, closing.weights, aggregation=nobody), at(60))
     await closing.end(1, aggregation=NewAggregation("krum", "{}", None, fates))
-    shown = await list_contributions(closing.db, "web")
+    shown = await queries.list_contributions(closing.db, "web")
     assert [(line.share, line.score) for line in shown] == [(1.0, None), (None, None), (0.0, None)]
     assert len(shown[2].fate_reason or "") == 500
-
-
-async def test_a_fate_of_nobody_closes_nothing(closing) -> None:
-    """A rule that speaks of a client that does not exist is our own mistake, and nothing of it is kept."""
-    wrong = NewAggregation("krum", "{}", None, [NewFate("nobody", "kept", 1.0, 0.0, "")])
-    async with closing.refuses(Exception, "refuses to store"):
-        await closing.end(1, aggregation=wrong)
 
 
 async def test_a_thousand_fates_are_one_statement(stored) -> None:
@@ -106,7 +95,7 @@ async def test_a_thousand_fates_are_one_statement(stored) -> None:
     with statements_of(stored.db) as asked:
         await complete_round(stored.db, "web", stored.epoch, 1, model, at(60))
     assert 3 < len(asked) < 20
-    assert await count_fates(stored.db, "web", "client-0999") == {"kept": 1, "clipped": 0, "dropped": 0}
+    assert await queries.count_fates(stored.db, "web", "client-0999") == {"kept": 1, "clipped": 0, "dropped": 0}
 
 
 async def test_an_abandoned_round_says_why_in_words(closing) -> None:
@@ -114,8 +103,8 @@ async def test_an_abandoned_round_says_why_in_words(closing) -> None:
     why = NewEvent(at(60), "round_abandoned", "krum needs 5 updates, 3 arrived", round=1)
     for _ in range(2):
         await closing.abandon_round(1, "too_few_for_rule", at(60), noted=[why])
-    assert [event.detail for event in await list_events(closing.db, "web", round_number=1)] == [why.detail]
-    row = await get_round(closing.db, "web", 1)
+    assert [event.detail for event in await queries.list_events(closing.db, "web", round_number=1)] == [why.detail]
+    row = await queries.get_round(closing.db, "web", 1)
     assert (row.aggregation, row.rule) == ("nnm+krum", None)
 
 
@@ -127,7 +116,7 @@ async def test_proposals_are_open_until_the_operator_decides(closing) -> None:
         await closing.commit(Batch(events=events))
 
     async def proposed():
-        return [(row.client_id, row.n, row.detail, row.at) for row in await list_proposals(closing.db, "web")]
+        return [(row.client_id, row.n, row.detail, row.at) for row in await queries.list_proposals(closing.db, "web")]
 
     proposal = "quarantine_proposed"
     await note((proposal, "b", "one"), (proposal, "a", "two"), (proposal, "b", "three"), ("client_left", "c", ""))

@@ -86,13 +86,6 @@ async def test_who_is_in_quarantine_or_gone_has_no_vote(voting) -> None:
     assert await standing(voting, 0, 1) == VoteResult(2, 2, n_worse=2, n_better=0)
 
 
-async def test_a_round_that_was_taken_back_has_no_votes(ruined) -> None:
-    """Its updates count no more; those before it still do, of other anchors."""
-    await restore(ruined)
-    assert await standing(ruined, 5, 6) == VoteResult(5, 11, 0, 0)
-    assert await standing(ruined, 1, 6) == VoteResult(5, 11, n_worse=11, n_better=0)
-
-
 async def test_the_count_is_that_of_the_newest_votes(voting) -> None:
     """Of a drawn history, at every round and with every memory: what the rule in Python makes of the same votes."""
     rng = np.random.default_rng(5)
@@ -127,9 +120,12 @@ async def test_the_anchor_is_the_newest_model_again(ruined) -> None:
     assert [event.detail for event in await list_events(ruined.db, "web", kind="model_rolled_back")] == ["4 of 6"]
     async with ruined.unchanged():
         await restore(ruined, defence_state=memory)
+    # It has no votes; those before it still do, of other anchors.
+    assert await standing(ruined, 5, 6) == VoteResult(5, 11, 0, 0)
+    assert await standing(ruined, 1, 6) == VoteResult(5, 11, n_worse=11, n_better=0)
     # No click is lost: what the open round had may be sent again.
     for name in "ab":
-        ruined.take_back(name, f"{name}5")
+        ruined.give_back(name, f"{name}5")
     await ruined.send(*"ab", number=6, base_version=5)
     _, counting = await ruined.load_open_round()
     assert [update.client_id for update in counting] == ["a", "b"]
@@ -146,15 +142,11 @@ async def test_unlearning_passes_over_rounds_that_lead_nowhere(ruined) -> None:
     assert [(row.version, row.restored_version) for row in await ruined.restored_versions()] == [(5, 1)]
 
 
-async def test_a_death_within_it_leaves_all_as_it_was(ruined) -> None:
-    """Before the commit nothing of it is there."""
+async def test_what_does_not_follow_is_refused(ruined) -> None:
+    """Another version than the next one; an anchor that is not there; a writer that died in it, or was replaced."""
     async with ruined.unchanged():
         with dying_at(Failpoint.IN_RESTORATION_TRANSACTION, "storage.anchors"):
             await restore(ruined)
-
-
-async def test_what_does_not_follow_is_refused(ruined) -> None:
-    """Another version than the next one; an anchor that is not there; a writer that was replaced since."""
     for version, anchor, what in ((6, 1, "4 is the newest"), (5, 9, "model 9 of 'web' is not there")):
         async with ruined.refuses(match=what):
             await restore(ruined, version, anchor)

@@ -12,10 +12,6 @@ from foltr.storage.records import Batch, MembershipChange, NewEvent, StoredUpdat
 from .conftest import at, statements_of
 
 
-async def members(stored):
-    return {row.client_id for row in await stored.load_clients() if row.membership == "joined"}
-
-
 async def test_a_batch_whose_answer_was_lost_is_offered_again(stored) -> None:
     """The second time nothing doubles: not the updates, not the events, not the membership."""
     await stored.open(1)
@@ -40,28 +36,6 @@ async def test_a_batch_whose_answer_was_lost_is_offered_again(stored) -> None:
     assert (await stored.latest_model()).published_at == at(3)
     found, _ = await stored.load_open_round()
     assert found.state == "aggregating"
-
-
-async def test_membership_follows_the_order_of_the_messages(stored) -> None:
-    """Join, leave, come back, vanish: the last word counts, and only a new membership has a new beginning."""
-
-    async def tell(*changes: tuple[str, int], client: str = "a"):
-        await stored.commit(Batch(membership=[MembershipChange(client, kind, at(n)) for kind, n in changes]))
-        found = await get_client(stored.db, "web", client)
-        return found and (found.membership, found.online, found.joined_at, found.left_at, found.last_seen_at)
-
-    assert await tell(("online", 0)) is None
-    assert await tell(("left", 0)) is None
-    assert await tell(("joined", 1), ("offline", 2)) == ("joined", False, at(1), None, at(2))
-    assert await tell(("joined", 3)) == ("joined", True, at(1), None, at(3))
-    assert await members(stored) == {"a"}
-    assert await tell(("left", 4), ("offline", 5)) == ("left", False, at(1), at(4), at(5))
-    assert await members(stored) == set()
-    assert await tell(("left", 6)) == ("left", False, at(1), at(4), at(6))
-    assert await tell(("joined", 7)) == ("joined", True, at(7), None, at(7))
-    assert await tell(("left", 8), ("joined", 9)) == ("joined", True, at(9), None, at(9))
-    assert await tell(("joined", 1), ("left", 2), ("joined", 3), client="b") == ("joined", True, at(3), None, at(3))
-    assert await members(stored) == {"a", "b"}
 
 
 async def test_a_client_was_last_seen_with_its_newest_update(stored) -> None:

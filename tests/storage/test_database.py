@@ -30,7 +30,7 @@ ROW = {"name": "web", "writer_epoch": 0, "ranker": "linear", "n_features": 3, "c
 
 
 def test_a_wrong_url_names_the_setting_and_the_forms_but_no_password() -> None:
-    """The message tells what to write instead and can go into a log."""
+    """The message tells what to write instead and can go into a log; so can where a database is, and its engine."""
     for url, says in [
         ("nonsense", "it is not a URL"),
         ("postgresql://me:s3cret@host:port/foltr", "it is not a URL"),
@@ -49,11 +49,7 @@ def test_a_wrong_url_names_the_setting_and_the_forms_but_no_password() -> None:
         assert says in message, url
         assert "sqlite:///folder/file.sqlite" in message, url
         assert "cret" not in message, url
-
-
-def test_the_location_has_no_password() -> None:
-    """Neither the location nor the engine's own text tells the password."""
-    for scheme in ["postgresql", "postgres"]:
+    for scheme in ("postgresql", "postgres"):
         db = Database(f"{scheme}://me:s3cret@db.example:5433/foltr?sslmode=require")
         assert db.location == "The PostgreSQL database 'foltr' at db.example:5433", scheme
         assert "s3cret" not in repr(db.engine), scheme
@@ -164,21 +160,6 @@ async def test_every_wait_on_postgresql_is_bounded(postgres_server: PostgresServ
             assert await connection.scalar(text(f"SELECT current_setting('{setting}')")) not in ("0", None)
 
 
-async def test_a_transaction_is_all_or_nothing(migrated: Database) -> None:
-    """A block that raises leaves nothing behind; one that ends is stored."""
-
-    async def fail_half_way() -> None:
-        async with migrated.transaction() as connection:
-            await connection.execute(insert(federations), ROW)
-            raise RuntimeError("half way")
-
-    with pytest.raises(RuntimeError, match="half way"):
-        await fail_half_way()
-    assert await names(migrated) == []
-    await _store_federation(migrated, "web")
-    assert await names(migrated) == ["web"]
-
-
 async def names(db: Database) -> list[str]:
     async with db.reading() as connection:
         return list(await connection.scalars(select(federations.c.name).order_by(federations.c.name)))
@@ -190,6 +171,11 @@ async def test_a_reading_sees_one_snapshot_beside_the_writer(migrated: Database)
         assert (await reader.execute(select(federations))).all() == []
         await _store_federation(migrated, "web")
         assert (await reader.execute(select(federations))).all() == []
+    # What a constraint refuses is refused again, and leaves nothing.
+    with pytest.raises(DBAPIError) as caught:
+        await _store_federation(migrated, "")
+    assert not is_transient(caught.value)
+    assert await names(migrated) == ["web"]
 
 
 async def test_all_readings_within_a_snapshot_see_the_same(migrated: Database, tmp_path) -> None:
@@ -334,13 +320,6 @@ async def test_a_session_that_was_ended_is_no_absent_server(database_url: str, s
         said = str(db.unavailable(caught.value))
         assert "PostgreSQL ended this session" in said
         assert "Start PostgreSQL" not in said
-
-
-async def test_a_refused_row_is_not_transient(migrated: Database) -> None:
-    """What a constraint refuses is refused again."""
-    with pytest.raises(DBAPIError) as caught:
-        await _store_federation(migrated, "")
-    assert not is_transient(caught.value)
 
 
 async def test_a_schema_is_changed_without_foreign_keys_and_they_are_back_after_it(database_url: str) -> None:

@@ -129,6 +129,7 @@ async def test_a_worker_is_told_what_is_stored_under_the_lock(shared) -> None:
     await shared.take_updates(asked(b), taking(told=again), ground.facts)
     assert again[0].facts is ground.facts
     assert again[0].stored == {}
+    assert await shared.find_public_keys(frozenset({"a", "nobody"})) == {"a": None}  # no identities are asked for
 
 
 async def test_who_was_forgotten_is_found_among_strangers(shared) -> None:
@@ -258,11 +259,6 @@ async def test_what_is_refused_by_a_worker_is_an_event(shared) -> None:
 
     assert await shared.take_updates(asked(names=("a",)), refuse) == Ingested(shared.epoch, 4, 0, ENDS)
     assert any(row[3] == "update_rejected" for row in (await shared.dump())["events"])
-
-
-async def test_keys_are_found_of_clients_alone(shared) -> None:
-    """None where identities are not asked for; a stranger has no entry."""
-    assert await shared.find_public_keys(frozenset({"a", "nobody"})) == {"a": None}
 
 
 async def test_the_database_tells_the_time(migrated: Database) -> None:

@@ -8,15 +8,8 @@ from sqlalchemy import text
 from support.history_database import OPENED
 from support.long_histories import N_CLIENTS, long_history
 
-from foltr.storage.pages import (
-    COUNTED_ROUNDS,
-    ClientState,
-    EventFilter,
-    latest_ended_round,
-    page_clients,
-    page_events,
-    refusals_of,
-)
+from foltr.storage import pages
+from foltr.storage.pages import ClientState, EventFilter
 from foltr.storage.queries import list_contributions
 from foltr.storage.records import Batch, MembershipChange, NewEvent, QuarantineChange
 
@@ -44,21 +37,21 @@ async def crowd(stored):
 
 
 async def names(stored, **more):
-    found = await page_clients(stored.db, "web", **({"since": at(0), "limit": 10} | more))
+    found = await pages.page_clients(stored.db, "web", **({"since": at(0), "limit": 10} | more))
     return [line.client.client_id for line in found]
 
 
 async def test_clients_come_by_name_with_what_they_did(crowd):
     """Contributions to the newest rounds, and refusals by reason, the most frequent first; a repeated one is none."""
-    lines = await page_clients(crowd.db, "web", since=at(0), limit=10)
+    lines = await pages.page_clients(crowd.db, "web", since=at(0), limit=10)
     assert [line.client.client_id for line in lines] == ["a", "b", "c", "d"]
     assert [line.n_contributions for line in lines] == [1, 1, 0, 0]
     assert list(lines[0].refusals.items()) == [("late", 3), ("stale", 1)]
     assert [dict(line.refusals) for line in lines[1:]] == [{}, {}, {}]
-    later = await page_clients(crowd.db, "web", since=at(6), limit=1)
+    later = await pages.page_clients(crowd.db, "web", since=at(6), limit=1)
     assert [dict(line.refusals) for line in later] == [{"stale": 1}]
-    assert await refusals_of(crowd.db, "web", "m", at(0)) == {"malformed": 9}
-    assert await refusals_of(crowd.db, "web", "nobody", at(0)) == {}
+    assert await pages.refusals_of(crowd.db, "web", "m", at(0)) == {"malformed": 9}
+    assert await pages.refusals_of(crowd.db, "web", "nobody", at(0)) == {}
 
 
 async def test_each_state_has_its_clients(crowd):
@@ -88,7 +81,7 @@ async def test_an_erased_client_is_on_no_page(crowd):
 
 
 async def kinds(stored, before=None, limit=10, **sought):
-    page = await page_events(stored.db, "web", EventFilter(**sought), before=before, limit=limit)
+    page = await pages.page_events(stored.db, "web", EventFilter(**sought), before=before, limit=limit)
     return [(event.client_id, event.code or event.kind) for event in page.events], page.before
 
 
@@ -129,19 +122,19 @@ async def test_a_search_that_looked_through_enough_says_where_it_continues(crowd
 
 async def test_the_latest_round_has_ended(crowd):
     """None before the first has."""
-    assert await latest_ended_round(crowd.db, "web") is None
+    assert await pages.latest_ended_round(crowd.db, "web") is None
     await crowd.abandon_round(1, "too_few", at(60), crowd.opening(2))
-    assert await latest_ended_round(crowd.db, "web") == 1
+    assert await pages.latest_ended_round(crowd.db, "web") == 1
 
 
 RARE = "device-1"
 QUESTIONS = {
-    "clients": lambda db: page_clients(db, "mail", since=OPENED, limit=50),
-    "refused": lambda db: page_clients(db, "mail", since=OPENED, state=ClientState.REFUSED, limit=50),
-    "events": lambda db: page_events(db, "mail", EventFilter(), limit=100),
-    "a rare kind": lambda db: page_events(db, "mail", EventFilter(kind="client_quarantined"), limit=100),
-    "of a client": lambda db: page_events(db, "mail", EventFilter(client_id=RARE, refused=True), limit=100),
-    "of a round": lambda db: page_events(db, "mail", EventFilter(round=9), limit=100),
+    "clients": lambda db: pages.page_clients(db, "mail", since=OPENED, limit=50),
+    "refused": lambda db: pages.page_clients(db, "mail", since=OPENED, state=ClientState.REFUSED, limit=50),
+    "events": lambda db: pages.page_events(db, "mail", EventFilter(), limit=100),
+    "a rare kind": lambda db: pages.page_events(db, "mail", EventFilter(kind="client_quarantined"), limit=100),
+    "of a client": lambda db: pages.page_events(db, "mail", EventFilter(client_id=RARE, refused=True), limit=100),
+    "of a round": lambda db: pages.page_events(db, "mail", EventFilter(round=9), limit=100),
     "contributions": lambda db: list_contributions(db, "mail", client_id=RARE),
     "contributions by page": lambda db: list_contributions(db, "mail", client_id=RARE, limit=100),
     "next page of contributions": lambda db: list_contributions(db, "mail", client_id=RARE, before=10**6, limit=100),
@@ -158,9 +151,9 @@ async def test_a_long_history_costs_no_more(tmp_path, monkeypatch):
             async with db.transaction() as connection:
                 await connection.execute(text(OF_OTHERS))
             answers = {name: await steps_of(db, question) for name, question in QUESTIONS.items()}
-            lines = await page_clients(db, "mail", since=OPENED + timedelta(days=1), limit=50)
+            lines = await pages.page_clients(db, "mail", since=OPENED + timedelta(days=1), limit=50)
         rounds = [sorted(row.round for row in answers[name][0]) for name in QUESTIONS if "contributions" in name]
         assert rounds == [[3, 4, 5]] * 3
         steps.append({name: n for name, (_, n) in answers.items()})
-    assert [line.n_contributions for line in lines][3:] == [0] + [COUNTED_ROUNDS] * (N_CLIENTS - 1)
+    assert [line.n_contributions for line in lines][3:] == [0] + [pages.COUNTED_ROUNDS] * (N_CLIENTS - 1)
     assert {name: n for name, n in steps[1].items() if n > 1.3 * steps[0][name] + 10} == {}

@@ -4,21 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from foltr.storage.queries import (
-    count_rejections,
-    database_size,
-    get_client,
-    get_round,
-    journal_mode,
-    last_activity,
-    list_clients,
-    list_contributions,
-    list_events,
-    list_rounds,
-    online_members,
-    server_version,
-    try_to_write,
-)
+from foltr.storage import queries
 from foltr.storage.records import Batch, MembershipChange, NewEvent
 
 from .conftest import Stored, at
@@ -46,7 +32,7 @@ async def history(stored):
 
 async def test_round_history_counts_what_each_round_took_and_refused(history) -> None:
     """One row for each round of this federation, oldest first of the newest."""
-    rows = await list_rounds(history.db, "web")
+    rows = await queries.list_rounds(history.db, "web")
     assert [
         (row.round, row.state, row.reason, row.duration_s, row.base_version, row.model_version) for row in rows
     ] == [
@@ -55,46 +41,49 @@ async def test_round_history_counts_what_each_round_took_and_refused(history) ->
         (3, "collecting", None, None, 1, None),
     ]
     assert [(row.n_updates, row.n_interactions, row.n_rejected) for row in rows] == [(2, 12, 2), (0, 0, 0), (1, 5, 0)]
-    assert [row.round for row in await list_rounds(history.db, "web", limit=2)] == [2, 3]
-    assert await get_round(history.db, "web", 2) == rows[1]
+    assert [row.round for row in await queries.list_rounds(history.db, "web", limit=2)] == [2, 3]
+    assert await queries.get_round(history.db, "web", 2) == rows[1]
     assert (rows[0].min_clients, rows[0].max_clients, rows[0].min_time_s, rows[0].max_time_s) == (1, 10, 0, 60)
     assert rows[0].opened_at == at(0)
-    assert await get_round(history.db, "web", 9) is None
-    assert await list_rounds(history.db, "other") == []
+    assert await queries.get_round(history.db, "web", 9) is None
+    assert await queries.list_rounds(history.db, "other") == []
 
 
 async def test_client_history_has_a_line_for_each_contribution(history) -> None:
     """Who took part in which round, with what, and which model came of it."""
-    rows = await list_contributions(history.db, "web")
+    rows = await queries.list_contributions(history.db, "web")
     assert [
         (row.round, row.client_id, row.update_id, row.n_interactions, row.round_state, row.model_version)
         for row in rows
     ] == [(1, "a", "u1", 5, "completed", 1), (1, "b", "u1", 7, "completed", 1), (3, "b", "u3", 5, "collecting", None)]
     assert [(row.n_bytes, row.base_version) for row in rows] == [(4, 0), (4, 0), (4, 1)]
-    assert await list_contributions(history.db, "web", client_id="a") == rows[:1]
-    assert await list_contributions(history.db, "web", round_number=3) == rows[2:]
-    assert await list_contributions(history.db, "web", limit=2) == rows[1:]
+    assert await queries.list_contributions(history.db, "web", client_id="a") == rows[:1]
+    assert await queries.list_contributions(history.db, "web", round_number=3) == rows[2:]
+    assert await queries.list_contributions(history.db, "web", limit=2) == rows[1:]
 
 
 async def test_clients_are_listed_by_identity(history) -> None:
     """Each federation has its own."""
-    assert [row.client_id for row in await list_clients(history.db, "web")] == ["a", "b"]
-    assert await list_clients(history.db, "web", limit=1) == [await get_client(history.db, "web", "a")]
-    assert [row.client_id for row in await list_clients(history.db, "other")] == ["a"]
-    assert await get_client(history.db, "other", "b") is None
+    assert [row.client_id for row in await queries.list_clients(history.db, "web")] == ["a", "b"]
+    assert await queries.list_clients(history.db, "web", limit=1) == [await queries.get_client(history.db, "web", "a")]
+    assert [row.client_id for row in await queries.list_clients(history.db, "other")] == ["a"]
+    assert await queries.get_client(history.db, "other", "b") is None
 
 
 async def test_events_match_every_filter_given(history) -> None:
     """Newest last; the limit keeps the newest."""
-    assert [row.code for row in await list_events(history.db, "web")] == ["late", "stale", None]
-    assert [row.code for row in await list_events(history.db, "web", kind="update_rejected")] == ["late", "stale"]
-    assert [row.kind for row in await list_events(history.db, "web", client_id="a", kind="client_joined")] == [
+    assert [row.code for row in await queries.list_events(history.db, "web")] == ["late", "stale", None]
+    assert [row.code for row in await queries.list_events(history.db, "web", kind="update_rejected")] == [
+        "late",
+        "stale",
+    ]
+    assert [row.kind for row in await queries.list_events(history.db, "web", client_id="a", kind="client_joined")] == [
         "client_joined"
     ]
-    assert await list_events(history.db, "web", round_number=2) == []
-    assert [row.kind for row in await list_events(history.db, "web", limit=1)] == ["client_joined"]
-    assert await count_rejections(history.db, "web") == {"late": 1, "stale": 1}
-    assert await count_rejections(history.db, "nowhere") == {}
+    assert await queries.list_events(history.db, "web", round_number=2) == []
+    assert [row.kind for row in await queries.list_events(history.db, "web", limit=1)] == ["client_joined"]
+    assert await queries.count_rejections(history.db, "web") == {"late": 1, "stale": 1}
+    assert await queries.count_rejections(history.db, "nowhere") == {}
 
 
 async def test_a_flood_in_one_row_is_counted_in_full(history) -> None:
@@ -105,10 +94,10 @@ async def test_a_flood_in_one_row_is_counted_in_full(history) -> None:
 
     other = NewEvent(at(0), "message_refused", "", "replayed", "a", 3, 50)
     await history.commit(Batch(events=[rejected("stale", 40), rejected("late", 2), rejected("duplicate", 9), other]))
-    assert await count_rejections(history.db, "web") == {"late": 3, "stale": 41, "duplicate": 9}
-    assert await count_rejections(history.db, "web", 3) == {"late": 2, "stale": 40, "duplicate": 9}
-    assert (await get_round(history.db, "web", 3)).n_rejected == 42
-    assert [row.n for row in await list_events(history.db, "web", round_number=3)] == [40, 2, 9, 50]
+    assert await queries.count_rejections(history.db, "web") == {"late": 3, "stale": 41, "duplicate": 9}
+    assert await queries.count_rejections(history.db, "web", 3) == {"late": 2, "stale": 40, "duplicate": 9}
+    assert (await queries.get_round(history.db, "web", 3)).n_rejected == 42
+    assert [row.n for row in await queries.list_events(history.db, "web", round_number=3)] == [40, 2, 9, 50]
 
 
 async def test_online_members_are_those_connected_now(stored) -> None:
@@ -116,15 +105,15 @@ async def test_online_members_are_those_connected_now(stored) -> None:
     await stored.join("a", "b", "c", "d")
     gone = [MembershipChange("b", "offline", at(0)), MembershipChange("c", "left", at(0))]
     await stored.commit(Batch(membership=gone))
-    assert await online_members(stored.db, "web") == ["a", "d"]
-    assert await online_members(stored.db, "other") == []
+    assert await queries.online_members(stored.db, "web") == ["a", "d"]
+    assert await queries.online_members(stored.db, "other") == []
 
 
 async def test_the_last_activity_is_the_newest_of_everything(stored) -> None:
     """A round, an update, an event or a client, whatever was stored last; times in the future are none, and told."""
 
     async def activity(before: int = 9) -> tuple[datetime | None, datetime | None]:
-        return await last_activity(stored.db, "web", at(before))
+        return await queries.last_activity(stored.db, "web", at(before))
 
     assert await activity() == (None, None)
     await stored.open(1)
@@ -145,9 +134,9 @@ async def test_a_trial_write_leaves_nothing_and_the_database_says_how_it_is(stor
     """Rolled back, and the next one works as well; its size, and what its kind has to tell."""
     async with stored.unchanged():
         for _ in range(2):
-            await try_to_write(stored.db)
-    assert await database_size(stored.db) > 10_000
+            await queries.try_to_write(stored.db)
+    assert await queries.database_size(stored.db) > 10_000
     if stored.db.dialect == "sqlite":
-        assert await journal_mode(stored.db) == "wal"
+        assert await queries.journal_mode(stored.db) == "wal"
         return
-    assert (await server_version(stored.db))[0].isdigit()
+    assert (await queries.server_version(stored.db))[0].isdigit()

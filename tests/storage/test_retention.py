@@ -74,7 +74,7 @@ async def test_many_rounds_are_looked_at_in_several_calls(stored, monkeypatch, b
     for number in range(1, 9):
         await stored.send("a", number=number)
         await stored.abandon_round(number, "x", stored.at(60), stored.opening(number + 1))
-        stored.take_back("a", f"a{number}")
+        stored.give_back("a", f"a{number}")
     first = await stored.delete_old_bodies(before_round=9, interval=1)
     assert (first.n_deleted, first.next_round) == (3, 4)
     assert await thin_all(stored, before_round=9, interval=1) == 5

@@ -172,21 +172,33 @@ async def test_an_update_that_does_not_fit_takes_its_batch_with_it(store) -> Non
 
 
 async def test_a_member_is_stored_as_it_was_decided(store) -> None:
-    """Online or not, with its sequence numbers; who leaves, and comes back, has a new beginning."""
+    """Join, leave, come back, vanish, with its sequence numbers; only a new membership has a new beginning."""
 
-    async def after(*changes: MembershipChange) -> tuple[Any, ...]:
-        await store.commit_batch(Batch(membership=changes))
+    async def tell(*changes: tuple[str, int], client: str = "d", **more: Any) -> Any:
+        await store.commit_batch(
+            Batch(membership=[MembershipChange(client, kind, at(n), **more) for kind, n in changes])
+        )
+        found = [row for row in await store.load_clients() if row.client_id == client]
+        return found and (found[0].membership, found[0].online, found[0].joined_at, found[0].left_at)
+
+    assert await tell(("online", 0)) == await tell(("left", 0)) == []
+    assert await tell(("joined", 1), ("offline", 2)) == ("joined", False, at(1), None)
+    assert await tell(("joined", 3)) == ("joined", True, at(1), None)
+    assert await tell(("left", 4), ("offline", 5)) == ("left", False, at(1), at(4))
+    assert await tell(("left", 6)) == ("left", False, at(1), at(4))
+    assert await tell(("joined", 7)) == ("joined", True, at(7), None)
+    assert await tell(("left", 8), ("joined", 9)) == ("joined", True, at(9), None)
+    assert await tell(("joined", 1), ("left", 2), ("joined", 3), client="e") == ("joined", True, at(3), None)
+    assert {row.client_id: row.last_seen_at for row in await store.load_clients()}["d"] == at(9)
+    for change, sequences in (
+        (MembershipChange("a", "offline", at(1), sequence=9), (0, 9)),
+        (MembershipChange("a", "joined", at(2), sequence=4, online=False, status_sequence=9), (4, 9)),
+        (MembershipChange("a", "left", at(3), sequence=5), (5, 9)),
+        (MembershipChange("a", "joined", at(4), sequence=6, status_sequence=0), (6, 0)),
+    ):
+        await store.commit_batch(Batch(membership=[change]))
         (row,) = [row for row in await store.load_clients() if row.client_id == "a"]
-        sequences = row.membership_sequence, row.status_sequence
-        return row.membership, row.online, row.joined_at, row.left_at, sequences
-
-    gone = MembershipChange("a", "offline", at(1), sequence=9)
-    assert await after(gone) == ("joined", False, at(0), None, (0, 9))
-    repeated = MembershipChange("a", "joined", at(2), sequence=4, online=False, status_sequence=9)
-    assert await after(repeated) == ("joined", False, at(0), None, (4, 9))
-    assert await after(MembershipChange("a", "left", at(3), sequence=5)) == ("left", False, at(0), at(3), (5, 9))
-    back = MembershipChange("a", "joined", at(4), sequence=6, status_sequence=0)
-    assert await after(back) == ("joined", True, at(4), None, (6, 0))
+        assert (row.membership_sequence, row.status_sequence) == sequences
 
 
 async def test_a_withdrawn_update_may_come_again(store) -> None:
