@@ -31,14 +31,19 @@ async def test_entries_come_back_as_the_chain_they_were_written_as(stored, batch
 
 
 async def test_each_federation_has_its_own(stored) -> None:
-    """Entries of another one are not between them."""
+    """Entries of another one are not between them; one is found by its number, and without it the newest."""
+    assert await stored.audit_entry() is None
     await append(stored, 2)
     await create_federation(stored.db, "other", 3, "linear", stored.weights, stored.at(101))
     async with stored.db.transaction() as connection:
         entry = await append_audit(connection, "other", stored.at(101), "job_started", {})
     assert entry.seq == 1
     await append(stored, 1)
-    assert check_chain(await chain(stored)) == 3
+    entries = await chain(stored)
+    assert check_chain(entries) == 3
+    assert [await stored.audit_entry(), await stored.audit_entry(2)] == [entries[2], entries[1]]
+    assert await stored.audit_entry(4) is None
+    assert await find_audit_entry(stored.db, "other", 2) is None
 
 
 @pytest.mark.parametrize(
@@ -68,14 +73,3 @@ async def test_what_is_rolled_back_is_not_in_it(stored) -> None:
         await connection.rollback()
     await append(stored, 1)
     assert [entry.kind for entry in await chain(stored)] == ["client_erased", "client_erased"]
-
-
-async def test_an_entry_is_found_by_its_number(stored) -> None:
-    """Without one it is the newest; another federation's is none."""
-    assert await stored.audit_entry() is None
-    await append(stored, 3)
-    entries = await chain(stored)
-    assert await stored.audit_entry() == entries[2]
-    assert await stored.audit_entry(2) == entries[1]
-    assert await stored.audit_entry(4) is None
-    assert await find_audit_entry(stored.db, "other", 2) is None
