@@ -14,22 +14,16 @@ LOW = Finding(Reason.DISK_LOW, "/data has 3 % left.", "/data", NOW)
 AWAY = Finding(Reason.BROKER_UNREACHABLE, "it has not answered since 03:04:05 UTC.", "mqtt://north:1883", NOW)
 
 
-async def test_they_are_replaced_as_a_whole(stored) -> None:
-    """So what is no longer found is gone."""
+async def test_only_the_leader_stores_them_while_there_is_one(stored) -> None:
+    """All of them anew, so what is no longer found is gone; one that has lost the lease is not heard while it is held."""
     assert await take_lease(stored.db, "web", "a")
-    for findings in ([LOW, AWAY], [AWAY], []):
+    for findings in ([LOW, AWAY], [AWAY], [], [LOW]):
         await store_findings(stored.db, "web", "a", findings)
         assert sorted(await load_findings(stored.db, "web"), key=str) == sorted(findings, key=str)
-
-
-async def test_only_the_leader_stores_them_while_there_is_one(stored) -> None:
-    """One that has lost the lease finds things about itself that say nothing; one that waits to lead says why."""
-    assert await take_lease(stored.db, "web", "a")
-    await store_findings(stored.db, "web", "a", [LOW])
     await store_findings(stored.db, "web", "b", [AWAY])
     assert await load_findings(stored.db, "web") == [LOW]
     await give_up_lease(stored.db, "web", "a")
-    await store_findings(stored.db, "web", "b", [AWAY])
+    await store_findings(stored.db, "web", "b", [AWAY])  # one that waits to lead says why
     assert await load_findings(stored.db, "web") == [AWAY]
 
 

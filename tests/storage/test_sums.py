@@ -132,22 +132,17 @@ async def test_how_many_norm_proofs_failed_is_kept_with_the_set(summed) -> None:
 
 
 async def test_a_sum_is_stored_only_with_the_answers_of_all_helpers(summed) -> None:
-    """Nobody could tell afterwards from whose answers it was made."""
-    await open_sets(summed)
-    await answer(summed, "ada")
-    for sums in ({0: WORDS}, {}):
-        async with summed.refuses(match="lacks its sum, or an answer"):
-            await summed.begin_summing(1, sums, 2)
-    assert await state_of(summed) is RoundState.OPENING
-
-
-async def test_a_second_set_for_one_round_is_refused_by_the_database(summed) -> None:
-    """So is an answer for another set than the one that is summed."""
+    """Nobody could tell afterwards from whose answers it was made; other sets, or answers for them, are refused."""
     await open_sets(summed)
     async with summed.refuses(match="opening other sets"):
         await open_sets(summed, b"x" * 32)
     async with summed.refuses():
         await answer(summed, "ada", b"x" * 32)
+    await answer(summed, "ada")
+    for sums in ({0: WORDS}, {}):
+        async with summed.refuses(match="lacks its sum, or an answer"):
+            await summed.begin_summing(1, sums, 2)
+    assert await state_of(summed) is RoundState.OPENING
 
 
 @pytest.mark.parametrize("n_steps", range(4))
