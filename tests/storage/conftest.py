@@ -87,7 +87,7 @@ class Stored(FederationStore):
     def request(client_id: str, **other: Any) -> ErasureRequest:
         """Of the client's device, at second 100, obeyed at second 101; the pseudonym is easily told."""
         fields = {"requested_at": at(100), "requested_by": "device", "erased_at": at(101)}
-        return ErasureRequest(client_id=client_id, pseudonym=pseudonym_of(client_id), **(fields | other))
+        return ErasureRequest(client_id, client_id.encode().hex().rjust(32, "0"), **(fields | other))
 
     async def erase(self, client_id: str, **other: Any) -> ErasureRow:
         return await self.erase_client(self.request(client_id, **other))
@@ -109,15 +109,12 @@ class Stored(FederationStore):
 
     async def send(self, *client_ids: str, number: int = 1, **fields: Any) -> None:
         """Store an update of each, named by its client and round."""
-        await self.commit(
-            Batch(updates=[self.update(name, f"{name}{number}", number, **fields) for name in client_ids])
-        )
+        new = [self.update(name, f"{name}{number}", number, **fields) for name in client_ids]
+        await self.commit(Batch(updates=new))
 
-    async def end(
-        self, number: int, version: int | None = None, opens: RoundOpening | None = None, **made: Any
-    ) -> None:
-        """Close the round with a model, which is its own number unless told; the next round opens on it."""
-        version = number if version is None else version
+    async def end(self, number: int, version: int = 0, opens: RoundOpening | None = None, **made: Any) -> None:
+        """Close the round with a model of its own number, unless another is given; the next round opens on it."""
+        version = version or number
         await self.begin_aggregation(number)
         model = NewModel(version, **{"weights": bytes([version]) * 12} | made)
         await self.complete_round(number, model, at(60), opens or self.opening(number + 1, version))
@@ -167,10 +164,6 @@ class Stored(FederationStore):
         async with self.unchanged():
             with pytest.raises(error, match=match):
                 yield
-
-
-def pseudonym_of(client_id: str) -> str:
-    return client_id.encode().hex().rjust(32, "0")
 
 
 @contextmanager
