@@ -9,8 +9,7 @@ import yaml
 from cli.commands import PROJECT
 from support.api_server import FEDERATION
 from support.completed_process import completed
-from support.databases import migrated_sqlite, open_migrated
-from support.history_database import made_history
+from support.databases import open_migrated
 
 from foltr.api.metrics import federation_metrics
 from foltr.core.protocol.verdicts import Level, Reason
@@ -43,11 +42,9 @@ def test_amtool_sends_each_severity_to_its_receiver():
         assert done.stdout.split() == [severity]
 
 
-async def test_every_metric_of_a_rule_is_one_that_is_shown(tmp_path):
+async def test_every_metric_of_a_rule_is_one_that_is_shown(history_url):
     """A metric that is renamed takes its alerts with it."""
-    url = migrated_sqlite(tmp_path / "foltr.sqlite")
-    await made_history(url, FEDERATION)
-    async with await open_migrated(url) as db:
+    async with await open_migrated(history_url) as db:
         overview, totals = await read_overview(db, FEDERATION), await add_rounds(db, FEDERATION, RoundTotals())
     families = federation_metrics(FEDERATION, overview, judge(overview), totals)
     shown = {sample.name for family in families for sample in family.samples}

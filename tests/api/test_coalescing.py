@@ -43,21 +43,10 @@ async def test_who_asks_while_one_is_read_gets_the_next_one():
     assert await together.read("rounds", reading) == 4
 
 
-async def test_who_goes_away_leaves_the_answer_to_the_others():
-    """As a browser does that is closed."""
-    together, reading = CoalescedReads(), Reading()
-    gone, stays = (asyncio.create_task(together.read("rounds", reading)) for _ in range(2))
-    await begun(reading, 1)
-    gone.cancel()
-    await asyncio.wait([gone])
-    reading.goes_on.set()
-    assert await stays == 1
-
-
-async def test_who_ends_waits_for_what_is_read_for_nobody_any_more():
+async def test_who_goes_away_leaves_the_answer_to_the_others_and_who_ends_waits_for_it():
     """It has a connection of the database, which is closed next; who waits too long for it goes on without."""
     together, reading = CoalescedReads(), Reading()
-    gone = asyncio.create_task(together.read("rounds", reading))
+    gone, stays = (asyncio.create_task(together.read("rounds", reading)) for _ in range(2))
     await begun(reading, 1)
     gone.cancel()
     await asyncio.wait([gone])
@@ -66,6 +55,7 @@ async def test_who_ends_waits_for_what_is_read_for_nobody_any_more():
     await asyncio.sleep(0)
     assert not ending.done()
     reading.goes_on.set()
+    assert await stays == 1
     await ending
     await together.finish(PATIENCE_S)  # nothing goes on any more
 

@@ -2,17 +2,11 @@
 
 import asyncio
 import contextlib
-import re
 import socket
-from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
-from cli.commands import environment
-from support.api_server import FEDERATION, asked
-from support.databases import migrated_sqlite
-from support.history_database import made_history
-from support.prepared_processes import PreparedProcess
+from support.api_server import asked
 from support.waiting import PATIENCE_S, until
 
 from foltr.api.connections import ConnectionLimiter, PeerTimeout
@@ -21,7 +15,8 @@ from foltr.api.server import listen, read_proxies
 from foltr.api.tokens import Role
 from foltr.core.errors import SettingsError
 
-_ADDRESS = re.compile(r"api_started .*url=http://\S+:([1-9]\d*)")
+from .conftest import process
+
 N_SILENT = 1000
 # What a peer sends that then says nothing more: nothing at all, half a head, half a body, and a request with no end.
 HALVES = [
@@ -32,23 +27,6 @@ HALVES = [
 ]
 
 
-@asynccontextmanager
-async def process(tmp_path, *options):
-    """``foltr api run`` as an operator starts it; yields its port, what it has said, and itself."""
-    url = migrated_sqlite(tmp_path / "foltr.sqlite")
-    await made_history(url, FEDERATION)
-    log = tmp_path / "log"
-    command = ("api", "run", "--db", url, "--federation", FEDERATION, "--port", "0", *options)
-    with log.open("wb") as stream:
-        running = PreparedProcess(command, environment(), cwd=tmp_path, output=stream.fileno())
-    try:
-        await until(lambda: _ADDRESS.search(log.read_text()) is not None, "it names no address that it listens on")
-        yield int(_ADDRESS.search(log.read_text())[1]), log.read_text, running
-    finally:
-        running.kill()
-        await asyncio.to_thread(running.wait, PATIENCE_S)
-
-
 async def ended(reader):
     """Wait until the server has closed a connection."""
     with contextlib.suppress(ConnectionError):
@@ -56,9 +34,9 @@ async def ended(reader):
             pass
 
 
-async def test_a_thousand_silent_connections_leave_it_answering(tmp_path):
+async def test_a_thousand_silent_connections_leave_it_answering(history_url, tmp_path):
     """Each new one is answered meanwhile, and SIGTERM ends the process in order, and all of them with it."""
-    async with process(tmp_path) as (port, said, running):
+    async with process(history_url, tmp_path) as (port, said, running):
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(N_SILENT)]
         try:
             for half, (_, writer) in zip(HALVES * N_SILENT, opened, strict=False):
@@ -78,19 +56,9 @@ async def test_a_thousand_silent_connections_leave_it_answering(tmp_path):
 
 
 @pytest.fixture
-async def server(tmp_path):
-    url = migrated_sqlite(tmp_path / "foltr.sqlite")
-    await made_history(url, FEDERATION)
-    async with asked(url, tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def few(tmp_path):
+async def few(history_url, tmp_path):
     """A server that three connections of one address may have, the addresses being no proxies."""
-    url = migrated_sqlite(tmp_path / "foltr.sqlite")
-    await made_history(url, FEDERATION)
-    async with asked(url, tmp_path, proxies="", connections_per_address=3) as running:
+    async with asked(history_url, tmp_path, proxies="", connections_per_address=3) as running:
         yield running
 
 
@@ -106,11 +74,11 @@ def port_of(server):
 
 
 @pytest.mark.usefixtures("_waits_are_short")
-async def test_a_byte_now_and_then_keeps_no_connection(server):
+async def test_a_byte_now_and_then_keeps_no_connection(on_sqlite):
     """Whether of a head, of a body, of one that nobody reads any more, or of the next request."""
 
     async def drip(half):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(on_sqlite))
         writer.write(half)
         reading = asyncio.create_task(ended(reader))
         while not reading.done():
@@ -123,12 +91,12 @@ async def test_a_byte_now_and_then_keeps_no_connection(server):
 
 
 @pytest.mark.usefixtures("_waits_are_short")
-async def test_a_peer_that_does_not_read_its_answers_is_let_go(server):
+async def test_a_peer_that_does_not_read_its_answers_is_let_go(on_sqlite):
     """Neither where a long answer waits, nor where many short ones do."""
     for path in (b"/static/uplot/uPlot.iife.min.js", b"/health"):
-        writer = await unread(server, path)
+        writer = await unread(on_sqlite, path)
         try:
-            await until(lambda: not server.connections, f"it waits for who reads nothing of {path!r}")
+            await until(lambda: not on_sqlite.connections, f"it waits for who reads nothing of {path!r}")
         finally:
             writer.close()
 
@@ -181,10 +149,8 @@ async def test_an_address_whose_connections_are_all_at_work_is_refused(few):
 
 def test_a_proxy_has_connections_for_everybody():
     """The limit of an address is not its; the limit of all is, and who has waited longest makes room."""
-    gate, connections = (
-        ConnectionLimiter(2, lambda address: address == "10.0.0.1", most=4),
-        [Connection() for _ in range(6)],
-    )
+    gate = ConnectionLimiter(2, lambda address: address == "10.0.0.1", most=4)
+    connections = [Connection() for _ in range(6)]
     for connection in connections[:4]:
         assert gate.enter(connection, "10.0.0.1")
         gate.note_waiting(connection)
@@ -220,10 +186,10 @@ def test_what_is_no_address_of_a_proxy_is_named(text):
         read_proxies(text)
 
 
-async def test_only_a_proxy_says_where_a_request_comes_from(few, server):
+async def test_only_a_proxy_says_where_a_request_comes_from(few, on_sqlite):
     """Else one address would be as many as it likes."""
-    few.served.by_address = server.served.by_address = RateLimiter(0.001, 1)
-    for asked_of, statuses in ((few, [401, 429]), (server, [401, 401])):
+    few.served.by_address = on_sqlite.served.by_address = RateLimiter(0.001, 1)
+    for asked_of, statuses in ((few, [401, 429]), (on_sqlite, [401, 401])):
         told = [
             (await asked_of.get("/api/v1/rounds", headers={"X-Forwarded-For": f"192.0.2.{i}"})).status_code
             for i in range(2)
@@ -231,14 +197,18 @@ async def test_only_a_proxy_says_where_a_request_comes_from(few, server):
         assert told == statuses
 
 
-async def test_it_serves_ipv6(tmp_path):
+async def test_it_serves_ipv6(history_url, tmp_path):
     """Also there an address has a limit, and the log names an address that a browser takes."""
     with contextlib.closing(socket.socket(socket.AF_INET6)) as probe:
         try:
             probe.bind(("::1", 0))
         except OSError:
             pytest.skip("this machine has no IPv6")
-    async with process(tmp_path, "--host", "::1", "--proxies", "", "--connections-per-address", "2") as (port, said, _):
+    async with process(history_url, tmp_path, "--host", "::1", "--proxies", "", "--connections-per-address", "2") as (
+        port,
+        said,
+        _,
+    ):
         opened = [await asyncio.open_connection("::1", port) for _ in range(10)]
         async with httpx2.AsyncClient(timeout=PATIENCE_S) as client:
             assert (await client.get(f"http://[::1]:{port}/health")).status_code == 200

@@ -2,19 +2,14 @@
 
 import asyncio
 import importlib
-import io
 import json
 import sys
 from contextlib import asynccontextmanager
 
 import pytest
-from support.api_server import FEDERATION, asked
-from support.databases import migrated_sqlite
-from support.history_database import made_history
+from support.api_server import FEDERATION
 
 from foltr.api.tokens import Role
-from foltr.core.operator.credentials import BrokerAccess, read_credentials
-from foltr.core.operator.folder import create_authority
 
 pytest.importorskip("openapi_python_client", reason="openapi-python-client generates the client")
 
@@ -43,10 +38,6 @@ class Generated:
         answer = await asyncio.to_thread(self._client.get_httpx_client().get, page.next_)
         return type(page).from_dict(answer.json())
 
-    def file(self, content):
-        """Return bytes as the client posts them."""
-        return self._part("types").File(payload=io.BytesIO(content))
-
     def close(self):
         self._client.get_httpx_client().close()
 
@@ -70,12 +61,10 @@ async def generated(server, role, folder):
         client.close()
 
 
-async def test_it_reads_lists_page_by_page_and_problems(tmp_path, monkeypatch):
+async def test_it_reads_lists_page_by_page_and_problems(on_sqlite, tmp_path, monkeypatch):
     """Every answer has its type: the status, rounds over two pages, a device, and each error as a problem."""
     monkeypatch.syspath_prepend(tmp_path)
-    url = migrated_sqlite(tmp_path / "foltr.sqlite")
-    await made_history(url, FEDERATION)
-    async with asked(url, tmp_path) as server, generated(server, Role.VIEWER, tmp_path) as client:
+    async with generated(on_sqlite, Role.VIEWER, tmp_path) as client:
         status, found = await client.call("status.get_status")
         assert (status, found.federation, found.round_.number) == (200, FEDERATION, 2)
         status, newest = await client.call("rounds.list_rounds", limit=1)
@@ -88,23 +77,3 @@ async def test_it_reads_lists_page_by_page_and_problems(tmp_path, monkeypatch):
         assert (status, problem.status, "/api/v1/clients" in problem.detail) == (404, 404, True)
         status, problem = await client.call("rounds.list_rounds", limit=0)
         assert (status, [wrong.field for wrong in problem.errors]) == (422, ["query.limit"])
-
-
-async def test_it_posts_an_erasure(mosquitto_server, tmp_path, monkeypatch):
-    """As bytes that the operator signed; of others the problem says why they are refused."""
-    monkeypatch.setattr("foltr.api.orders._ANSWER_S", 0.2)
-    monkeypatch.syspath_prepend(tmp_path)
-    url = migrated_sqlite(tmp_path / "foltr.sqlite")
-    await made_history(url, FEDERATION)
-    access = BrokerAccess(broker_url=mosquitto_server.url)
-    with create_authority(tmp_path / "operator", FEDERATION, federator=access, operator=access) as authority:
-        order = authority.forget("b")
-    credentials = read_credentials(tmp_path / "operator" / "operator.json", "operator")
-    async with (
-        asked(url, tmp_path, credentials=credentials) as server,
-        generated(server, Role.OPERATOR, tmp_path) as client,
-    ):
-        status, received = await client.call("orders.send_order", body=client.file(order.payload))
-        assert (status, received.number, received.digest) == (202, order.number, order.digest.hex())
-        status, problem = await client.call("orders.send_order", body=client.file(b"x"))
-        assert (status, problem.code) == (400, "malformed")

@@ -7,8 +7,6 @@ import re
 import pytest
 from cli.commands import IS_NIGHT
 from support.api_server import FEDERATION, asked
-from support.databases import migrated_sqlite
-from support.history_database import made_history
 
 from foltr.api.limits import RateLimiter
 from foltr.api.tokens import Role
@@ -17,16 +15,8 @@ from foltr.core.operator.folder import create_authority
 
 # UTF-8 of more than ASCII, bytes that are no UTF-8, a NUL, what breaks a parser of addresses, and what is long.
 VALUES = [
-    "jos\u00e9".encode(),
-    b"\xff\xfe",
-    b"a\x80b",
-    "\u2603".encode() * 20,
-    b"[",
-    b"http://[::1",
-    b"//[x]",
-    b"%",
-    b'=;,"',
-    b"9" * 5000,
+    *("jos\u00e9".encode(), b"\xff\xfe", b"a\x80b", "\u2603".encode() * 20),
+    *(b"[", b"http://[::1", b"//[x]", b"%", b'=;,"', b"9" * 5000),
 ]
 HEADERS = [
     b"Authorization", b"Cookie", b"Origin", b"Host", b"Content-Type", b"Sec-Fetch-Site", b"X-Forwarded-For",
@@ -34,21 +24,8 @@ HEADERS = [
     b"Content-Length", b"Transfer-Encoding", b"Expect", b"Connection",
 ]  # fmt: skip
 PATHS = [
-    *(
-        "/",
-        "/health",
-        "/ready",
-        "/metrics",
-        "/static/band.js",
-        "/devices",
-        "/devices/a",
-        "/rounds",
-        "/rounds/1",
-        "/events",
-        "/erasures",
-        "/api/v1/openapi.json",
-        "/api/v1/status",
-    ),
+    *("/", "/health", "/ready", "/metrics", "/static/band.js", "/devices", "/devices/a", "/rounds", "/rounds/1"),
+    *("/events", "/erasures", "/api/v1/openapi.json", "/api/v1/status"),
     *("/api/v1/rounds", "/api/v1/rounds/1", "/api/v1/clients", "/api/v1/clients/a"),
     *("/api/v1/models", "/api/v1/models/1", "/api/v1/erasures", "/api/v1/erasures/" + "0" * 32),
     *("/api/v1/receipts/" + "0" * 32, "/api/v1/jobs", "/api/v1/audit", "/api/v1/orders", "/api/v1/me"),
@@ -58,13 +35,11 @@ POSTS = ["/login", "/logout", "/forget", "/api/v1/orders", "/api/v1/me/forget"]
 
 
 @pytest.fixture
-async def server(tmp_path):
-    url = migrated_sqlite(tmp_path / "foltr.sqlite")
-    await made_history(url, FEDERATION)
+async def server(history_url, tmp_path):
     access = BrokerAccess(broker_url="mqtt://127.0.0.1:9")
     with create_authority(tmp_path / "operator", FEDERATION, federator=access, operator=access):
         credentials = read_credentials(tmp_path / "operator" / "operator.json", "operator")
-    async with asked(url, tmp_path, credentials=credentials) as running:
+    async with asked(history_url, tmp_path, credentials=credentials) as running:
         running.served.by_token = running.served.by_address = RateLimiter(1e9, 10**9)
         yield running
 

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 import pytest
 from support import page_states
 from support.api_server import FEDERATION, asked
-from support.databases import migrated_sqlite
 from support.erasure_database import DONE, PAUSE_REASON, PAUSED, made_erasures, pseudonym_of
 from support.page_browser import DESK, PHONE, browsing, looking, seen, seen_everywhere
 
@@ -18,11 +17,10 @@ pytestmark = browsing
 
 
 @pytest.fixture
-async def busy(tmp_path):
+async def busy(sqlite_url, tmp_path):
     """Forty rounds of five devices, of which one is in quarantine and another offline, and a flood."""
-    url = migrated_sqlite(tmp_path / "foltr.sqlite")
-    await page_states.many_rounds(url)
-    async with asked(url, tmp_path) as running:
+    await page_states.many_rounds(sqlite_url)
+    async with asked(sqlite_url, tmp_path) as running:
         await page_states.quarantined(running.served.db)
         await page_states.flooded(running.served.db)
         yield running
@@ -112,10 +110,8 @@ async def test_events_come_by_themselves(busy):
         assert "No event matches" in await page.text_content("#none")
         await page.wait_for_selector("#live:not([hidden])")
         epoch = await claim_federation(db, FEDERATION, 0.0)
-        noted = [
-            NewEvent(datetime.now(UTC), "client_offline", "<b>lost</b>", client_id=name)
-            for name in ("device-0", "device-1")
-        ]
+        of_two, at = ("device-0", "device-1"), datetime.now(UTC)
+        noted = [NewEvent(at, "client_offline", "<b>lost</b>", client_id=name) for name in of_two]
         await commit_batch(db, FEDERATION, epoch, Batch(events=noted))
         await page.wait_for_selector("#events tr")
         assert await page.locator("#events tr").count() == 1
@@ -130,12 +126,8 @@ async def test_long_lists_come_page_by_page(busy, monkeypatch):
     monkeypatch.setattr("foltr.api.pages.rounds._ROUNDS", 20)
     monkeypatch.setattr("foltr.api.pages.events._EVENTS", 10)
     async with looking(busy, busy.token(Role.VIEWER)) as page:
-        for path, n_pages in (
-            ("/devices", 3),
-            ("/devices?state=refused", 2),
-            ("/rounds", 3),
-            ("/events?refused=true", 3),
-        ):
+        lists = {"/devices": 3, "/devices?state=refused": 2, "/rounds": 3, "/events?refused=true": 3}
+        for path, n_pages in lists.items():
             await page.goto(busy.url + path)
             found = []
             for number in range(n_pages):
@@ -151,9 +143,9 @@ async def test_long_lists_come_page_by_page(busy, monkeypatch):
         assert await page.locator("section[aria-labelledby=contributions] tbody tr").count() == 7
 
 
-async def test_erasures_have_a_timeline_and_a_receipt(tmp_path):
+async def test_erasures_have_a_timeline_and_a_receipt(sqlite_url, tmp_path):
     """One waits, a job is paused in the middle with its reason, and who is done has a receipt to take away."""
-    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    url = sqlite_url
     await made_erasures(url)
     async with asked(url, tmp_path) as server, looking(server, server.token(Role.VIEWER)) as page:
         await page.goto(f"{server.url}/erasures")

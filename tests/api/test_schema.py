@@ -6,9 +6,7 @@ import warnings
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as drawn_from
-from support.api_server import FEDERATION, asked
-from support.databases import migrated_sqlite
-from support.history_database import made_history
+from support.api_server import FEDERATION
 from support.waiting import PATIENCE_S
 
 from foltr.api.app import make_app
@@ -26,14 +24,11 @@ with warnings.catch_warnings():
     "role",
     [Role.OPERATOR, *(pytest.param(role, marks=pytest.mark.nightly) for role in (Role.VIEWER, Role.PARTICIPANT))],
 )
-async def test_every_answer_is_as_the_schema_says(tmp_path, role, seed):
+async def test_every_answer_is_as_the_schema_says(on_sqlite, role, seed):
     """Status, headers and bodies, for valid and invalid requests to every route, with and without a token."""
-    url = migrated_sqlite(tmp_path / "foltr.sqlite")
-    await made_history(url, FEDERATION)
-    async with asked(url, tmp_path) as server:
-        server.served.by_token = server.served.by_address = RateLimiter(1e9, 10**9)
-        token = server.token(role, "a" if role is Role.PARTICIPANT else None)
-        n_tried = await asyncio.to_thread(_try_all, f"{server.url}/api/v1/openapi.json", token, seed)
+    on_sqlite.served.by_token = on_sqlite.served.by_address = RateLimiter(1e9, 10**9)
+    token = on_sqlite.token(role, "a" if role is Role.PARTICIPANT else None)
+    n_tried = await asyncio.to_thread(_try_all, f"{on_sqlite.url}/api/v1/openapi.json", token, seed)
     assert n_tried > 100
 
 

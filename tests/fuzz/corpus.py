@@ -11,6 +11,7 @@ from support.secure_policies import policy
 from support.wire_messages import MESSAGES
 
 from foltr.core.operator.credentials import BrokerAccess, Credentials
+from foltr.core.protocol import trainings, updates
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
 from foltr.core.protocol.chunks import chunk_of, manifest_of
 from foltr.core.protocol.codec import encode
@@ -25,29 +26,6 @@ from foltr.core.protocol.signed_tickets import issue_ticket
 from foltr.core.protocol.signing import SigningKey, key_to_text, signed_bytes
 from foltr.core.protocol.tickets import Ticket
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.protocol.trainings import (
-    EvolutionTraining,
-    FedAvgTraining,
-    FedIpsTraining,
-    FedPerTraining,
-    FedProxTraining,
-    FpdgdPaperTraining,
-    LinearRankerSpec,
-    NeuralRankerSpec,
-    PdgdTraining,
-    PersonalTraining,
-)
-from foltr.core.protocol.updates import (
-    Chunk,
-    DenseDelta,
-    EvolutionPair,
-    Manifest,
-    MaskedVector,
-    ModelUpdate,
-    PartDelta,
-    UnlearningUpdate,
-    Vote,
-)
 from foltr.core.secure.accounting import N_EVALUATION, N_VOTES
 from foltr.core.secure.norm_proof import proof_shape
 from foltr.core.secure.vote_proof import PROOFS_A_VOTE
@@ -81,21 +59,24 @@ CREDENTIALS = Credentials(
     federator_key=key_to_text(FEDERATOR.public),
 )
 # The federations that are fuzzed: one of each kind of update.
-LINEAR, NEURAL = LinearRankerSpec(n_features=N_FEATURES), NeuralRankerSpec(n_features=N_FEATURES, hidden=2)
+LINEAR, NEURAL = (
+    trainings.LinearRankerSpec(n_features=N_FEATURES),
+    trainings.NeuralRankerSpec(n_features=N_FEATURES, hidden=2),
+)
 METHODS = {
-    "dense": (PdgdTraining(max_interactions=MAX_INTERACTIONS), LINEAR),
-    "part": (FedPerTraining(max_interactions=MAX_INTERACTIONS), NEURAL),
-    "evolution": (EvolutionTraining(max_interactions=MAX_INTERACTIONS), LINEAR),
+    "dense": (trainings.PdgdTraining(max_interactions=MAX_INTERACTIONS), LINEAR),
+    "part": (trainings.FedPerTraining(max_interactions=MAX_INTERACTIONS), NEURAL),
+    "evolution": (trainings.EvolutionTraining(max_interactions=MAX_INTERACTIONS), LINEAR),
 }
 _POLICY = pack_vector(np.linspace(0, 1, N_FEATURES))
 _OTHER_TRAININGS = (
-    FpdgdPaperTraining(n_clients=10),
-    FedProxTraining(),
-    PersonalTraining(),
-    EvolutionTraining(antithetic=False),
-    FedIpsTraining(propensities="estimated"),
-    FedIpsTraining(logging_policy=_POLICY),
-    FedAvgTraining(logging_policy=_POLICY),
+    trainings.FpdgdPaperTraining(n_clients=10),
+    trainings.FedProxTraining(),
+    trainings.PersonalTraining(),
+    trainings.EvolutionTraining(antithetic=False),
+    trainings.FedIpsTraining(propensities="estimated"),
+    trainings.FedIpsTraining(logging_policy=_POLICY),
+    trainings.FedAvgTraining(logging_policy=_POLICY),
 )
 # Above what the fuzzed federator has seen, so that a message is not refused for its age alone.
 SEQUENCE = 1_000
@@ -159,7 +140,7 @@ def enrolment_of(name: str) -> bytes:
 def _from_device(name: str) -> Iterator[tuple[Message, str]]:
     who = {"federation": FEDERATION, "client_id": name}
     values = pack_vector(np.linspace(-1, 1, N_FEATURES))
-    update = ModelUpdate(
+    update = updates.ModelUpdate(
         **who,
         update_id="0123456789abcdef" * 2,
         round=ROUND,
@@ -168,26 +149,29 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
         through=100_000,
         base_hash=bytes(16),
         n_interactions=5,
-        body=DenseDelta(dim=N_FEATURES, values=values),
+        body=updates.DenseDelta(dim=N_FEATURES, values=values),
     )
-    yield update.model_copy(update={"vote": Vote(anchor_version=1, value=-1)}), TOPICS.client(name, ClientTopic.UPDATES)
+    yield (
+        update.model_copy(update={"vote": updates.Vote(anchor_version=1, value=-1)}),
+        TOPICS.client(name, ClientTopic.UPDATES),
+    )
     evaluated = {"evaluation": Evaluation(clicked=0.6, reward=0.4, base_reward=0.3)}
     yield update.model_copy(update=evaluated), TOPICS.client(name, ClientTopic.UPDATES)
     # Messages of this protocol, but no updates of this federation.
     for wrong in (np.full(N_FEATURES, np.nan), np.full(N_FEATURES, 2e6), np.zeros(N_FEATURES + 1)):
-        body = DenseDelta(dim=len(wrong), values=pack_vector(wrong))
+        body = updates.DenseDelta(dim=len(wrong), values=pack_vector(wrong))
         yield update.model_copy(update={"body": body}), TOPICS.client(name, ClientTopic.UPDATES)
     greedy = update.model_copy(update={"n_interactions": MAX_INTERACTIONS + 1})
     yield greedy, TOPICS.client(name, ClientTopic.UPDATES)
     # Those of other methods; good, and not.
     base = pack_vector(np.linspace(-1, 1, NEURAL.n_base_weights))
     for other in (
-        PartDelta(dim=NEURAL.n_weights, start=0, values=base),
-        PartDelta(dim=NEURAL.n_weights, start=1, values=base),
-        PartDelta(dim=NEURAL.n_weights, start=0, values=pack_vector(np.full(NEURAL.n_base_weights, np.inf))),
-        EvolutionPair(seed=2**63 - 1, plus=0.5, minus=0.25),
-        EvolutionPair(seed=0, plus=1.0),
-        MaskedVector(dim=N_FEATURES, values=b"\xff" * 8 * N_FEATURES, ticket=b"none"),
+        updates.PartDelta(dim=NEURAL.n_weights, start=0, values=base),
+        updates.PartDelta(dim=NEURAL.n_weights, start=1, values=base),
+        updates.PartDelta(dim=NEURAL.n_weights, start=0, values=pack_vector(np.full(NEURAL.n_base_weights, np.inf))),
+        updates.EvolutionPair(seed=2**63 - 1, plus=0.5, minus=0.25),
+        updates.EvolutionPair(seed=0, plus=1.0),
+        updates.MaskedVector(dim=N_FEATURES, values=b"\xff" * 8 * N_FEATURES, ticket=b"none"),
         _masked(name, 0),
         _masked(name, PROOF.n_proof),
         _masked(name, PROOF.n_proof).model_copy(update={"proof": b"\xff" * 8 * PROOF.n_proof}),
@@ -211,10 +195,12 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
     yield update, TOPICS.client(name, ClientTopic.UPDATES)
     yield _ticket(name), TOPICS.ticket(name)
     yield Forget(**who), TOPICS.client(name, ClientTopic.FORGET)
-    learned = UnlearningUpdate(**who, job=1, step=2, n_interactions=3, body=DenseDelta(dim=N_FEATURES, values=values))
+    learned = updates.UnlearningUpdate(
+        **who, job=1, step=2, n_interactions=3, body=updates.DenseDelta(dim=N_FEATURES, values=values)
+    )
     yield learned, TOPICS.client(name, ClientTopic.UNLEARNING)
-    yield Manifest(**who, digest=bytes(32), size=3 * CHUNK_BYTES - 5, n_chunks=3), chunks
-    yield Chunk(**who, digest=bytes(32), index=2, data=b"part of an update"), chunks
+    yield updates.Manifest(**who, digest=bytes(32), size=3 * CHUNK_BYTES - 5, n_chunks=3), chunks
+    yield updates.Chunk(**who, digest=bytes(32), index=2, data=b"part of an update"), chunks
 
 
 def _from_federator() -> Iterator[tuple[Message, str]]:
@@ -240,7 +226,7 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
             withdraws_below=0,
             opened_at=1e9,
             closes_at=1e9 + 600,
-            training=PdgdTraining(),
+            training=trainings.PdgdTraining(),
             selection=selection,
         )
         yield announced, TOPICS.round
@@ -254,13 +240,13 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
     yield ErasureNotice(**who, code=ReceiptCode.FORGETTING), inbox
 
 
-def _masked(name: str, n_words: int, n_votes: int = 0) -> MaskedVector:
+def _masked(name: str, n_words: int, n_votes: int = 0) -> updates.MaskedVector:
     """A vector, what is beside it, and so many numbers that prove them, under a ticket that is for all of it."""
     values, proof = bytes(range(8 * (N_FEATURES + n_votes))), bytes(range(7)) * 8 * n_words
     proof = proof[: 8 * n_words]
     ticket = _ticket(name).model_copy(update={"digest": hashlib.sha256(values + proof).digest()})
     ticket = issue_ticket(DEVICES[name], ticket)
-    return MaskedVector(dim=N_FEATURES + n_votes, values=values, ticket=ticket, proof=proof)
+    return updates.MaskedVector(dim=N_FEATURES + n_votes, values=values, ticket=ticket, proof=proof)
 
 
 def _ticket(name: str) -> Ticket:

@@ -163,23 +163,11 @@ def _state(enrolment_key: bytes | None, terms: SecureTerms | None = None) -> Fed
     state = FederationState(plan)
     state.selection_seed = bytes(32)
     key = None if enrolment_key is None else DEVICES[MEMBER].public
-    member = {
-        "federation": FEDERATION,
-        "client_id": MEMBER,
-        "membership": Membership.JOINED,
-        "online": True,
-        "joined_at": THEN,
-        "left_at": None,
-        "last_seen_at": THEN,
-        "sdk_version": "0.1.0",
-        "public_key": key,
-        "enrolment_serial": None if key is None else 3,
-        "revoked_at": None,
-        "membership_sequence": 10,
-        "status_sequence": 10,
-        "quarantined_at": None,
-        "quarantine_reason": None,
-    }
+    member = {"federation": FEDERATION, "client_id": MEMBER, "membership": Membership.JOINED, "online": True}
+    member |= {"sdk_version": "0.1.0", "public_key": key, "enrolment_serial": None if key is None else 3}
+    member |= dict.fromkeys(("joined_at", "last_seen_at"), THEN)
+    member |= dict.fromkeys(("membership_sequence", "status_sequence"), 10)
+    member |= dict.fromkeys(("left_at", "revoked_at", "quarantined_at", "quarantine_reason"))
     state.members.restore([ClientRow(**member)], None)
     state.members.restore_forgotten(bytes(32), ())
     state.round = Round.open(ROUND, BASE_VERSION, policy, NOW, terms=terms)

@@ -9,7 +9,7 @@ from foltr.core.protocol.enrolment import read_enrolment
 from foltr.core.protocol.helper_messages import HelperRefusalCode, TicketFault
 from foltr.core.protocol.policies import cohort_of
 from foltr.core.protocol.roster import Revocation, Roster
-from foltr.core.protocol.signed_tickets import ticket_hash
+from foltr.core.protocol.signed_tickets import open_ticket, ticket_hash
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.tombstones import tombstone_of
 from foltr.helper.checking import KnownClient, check_page, read_page, refuse_page
@@ -19,6 +19,15 @@ from foltr.helper.terms import Refusal, Terms, VoidEnrolments, find_terms
 @pytest.fixture(scope="module")
 def federation():
     return SecureFederation()
+
+
+SALT = bytes(range(32))
+
+
+def roster(*revoked, forgotten=()):
+    tombstones = [tombstone_of(SALT, name) for name in forgotten]
+    about = {"revoked": list(revoked), "salt": SALT, "forgotten": tombstones}
+    return Roster(federation=FEDERATION, version=2, through=1, **about)
 
 
 def check(federation, request, known=None, roster=None, terms=None):
@@ -50,23 +59,41 @@ def test_a_good_page_is_kept_by_position(federation):
         assert len(federation.helpers[0].sealing_key.open(ticket.seal, ticket.info)) == 32
 
 
-def test_bytes_that_are_no_ticket_are_out(federation):
-    """As are a ticket of another federation, and an enrolment that cannot be read."""
-    good = federation.contribute(federation.client("device"))
-    assert fault_of(federation, replace(good, ticket=b"no ticket")) is TicketFault.MALFORMED
-    strange = federation.contribute(federation.client("device"), federation="search")
-    assert fault_of(federation, strange) is TicketFault.MALFORMED
-    unreadable = replace(good, client=replace(good.client, enrolment=b"none"))
-    assert fault_of(federation, unreadable) is TicketFault.MALFORMED
+def seals_of(contribution):
+    return list(open_ticket(contribution.ticket).ticket.seals)
 
 
-def test_a_client_that_the_operator_did_not_enrol_is_out(federation):
-    """An enrolment by another operator, or one of another client, is none."""
-    stranger = SecureFederation().client("device")
-    assert fault_of(federation, federation.contribute(stranger)) is TicketFault.NOT_ENROLLED
-    sent = federation.contribute(federation.client("device"))
-    borrowed = replace(sent, client=federation.client("another"))
-    assert fault_of(federation, borrowed) is TicketFault.NOT_ENROLLED
+def wrong_tickets(federation):
+    """Tickets of a device with one thing wrong each, and the fault that is told."""
+    contribute, device, another = federation.contribute, federation.client("device"), federation.client("another")
+    good, dated = contribute(device), contribute(device, digest=b"\x07" * 32)
+    yield TicketFault.MALFORMED, replace(good, ticket=b"no ticket")
+    yield TicketFault.MALFORMED, contribute(device, federation="search")
+    yield TicketFault.MALFORMED, replace(good, client=replace(device, enrolment=b"none"))
+    yield TicketFault.NOT_ENROLLED, contribute(SecureFederation().client("device"))  # by another operator
+    yield TicketFault.NOT_ENROLLED, replace(good, client=another)  # with another client's enrolment
+    yield TicketFault.BAD_SIGNATURE, contribute(device, signed_by=SigningKey.generate())
+    yield TicketFault.BAD_SIGNATURE, replace(dated, ticket=dated.ticket.replace(b"\x07" * 32, b"\x08" * 32))
+    for changed in ({"round": 5}, {"cohort": 1}, {"policy_hash": bytes(32)}, {"participation": 21}):
+        yield TicketFault.MISPLACED, contribute(device, **changed)
+    helpers = federation.issue(helpers=[HelperPair(name).public for name in ("north", "south")])
+    yield TicketFault.NOT_OPENED, contribute(device, policy=replace(federation.policy, content=helpers.content))
+    # Sealed to nobody; copied from another client; moved from another round.
+    for seals in ([bytes(80)] * 2, seals_of(contribute(another)), seals_of(contribute(device, round_number=5))):
+        yield TicketFault.NOT_OPENED, contribute(device, seals=seals)
+
+
+def test_a_ticket_that_is_wrong_is_out(federation):
+    """Before there is a set: whatever is wrong with it, or with what its client or another has put into it."""
+    expected, wrong = zip(*wrong_tickets(federation), strict=True)
+    assert [fault_of(federation, each) for each in wrong] == list(expected)
+
+
+def test_a_revoked_client_is_out(federation):
+    """By the roster that the helper has; enrolled anew it is in."""
+    for serial, fault in ((1, TicketFault.REVOKED), (2, None)):
+        sent = federation.contribute(federation.client("device", serial=serial))
+        assert fault_of(federation, sent, roster=roster(Revocation(client_id="device", void_below=2))) is fault
 
 
 def test_an_enrolment_is_verified_once_in_all_rounds(federation, monkeypatch):
@@ -81,65 +108,31 @@ def test_an_enrolment_is_verified_once_in_all_rounds(federation, monkeypatch):
     one, other = (federation.contribute(federation.client(name)) for name in ("one", "other"))
     mixed = replace(other, client=one.client)  # another's enrolment beside a ticket
     for _ in range(2):
-        assert [ticket.fault for ticket in check(federation, federation.check([one, mixed])).refused] == [
-            TicketFault.NOT_ENROLLED
-        ]
+        (refused,) = check(federation, federation.check([one, mixed])).refused
+        assert refused.fault is TicketFault.NOT_ENROLLED
     assert [question[3] for question in asked] == ["one", "other"]
 
 
-def test_a_revoked_client_is_out(federation):
-    """By the roster that the helper has; enrolled anew it is in."""
-    roster = Roster(
-        federation=FEDERATION,
-        version=2,
-        through=1,
-        revoked=[Revocation(client_id="device", void_below=2)],
-        salt=bytes(32),
-        forgotten=[],
-    )
-    assert (
-        fault_of(federation, federation.contribute(federation.client("device")), roster=roster) is TicketFault.REVOKED
-    )
-    again = federation.contribute(federation.client("device", serial=2))
-    assert fault_of(federation, again, roster=roster) is None
-
-
-def test_a_ticket_that_its_client_did_not_sign_is_out(federation):
-    """Signed by another key, or changed after it was signed."""
-    client = federation.client("device")
-    forged = federation.contribute(client, signed_by=SigningKey.generate())
-    assert fault_of(federation, forged) is TicketFault.BAD_SIGNATURE
-    sent = federation.contribute(client, digest=b"\x07" * 32)
-    changed = replace(sent, ticket=sent.ticket.replace(b"\x07" * 32, b"\x08" * 32))
-    assert fault_of(federation, changed) is TicketFault.BAD_SIGNATURE
-
-
-@pytest.mark.parametrize("changed", [{"round": 5}, {"cohort": 1}, {"policy_hash": bytes(32)}, {"participation": 21}])
-def test_a_ticket_for_something_else_is_out(federation, changed):
-    """Moved to this round, cohort or policy, or one participation above the policy's."""
-    sent = federation.contribute(federation.client("device"), **changed)
-    assert fault_of(federation, sent) is TicketFault.MISPLACED
+def test_what_is_for_another_helper_or_policy_is_out(federation):
+    """Also where the helper has those keys, or serves under both: a ticket and a seal name what they were made for."""
+    sent, newer = federation.contribute(federation.client("device")), federation.issue(version=2)
+    terms = Terms(newer, "north", 0, federation.helpers[0].sealing_key)
+    (refused,) = check(federation, federation.check([sent], policy_hash=newer.hash), terms=terms).refused
+    assert refused.fault is TicketFault.MISPLACED
+    south = Terms(federation.policy, "south", 1, federation.helpers[1].sealing_key)
+    assert check(federation, federation.check([sent], helper="south"), terms=south).refused == []
+    (refused,) = check(federation, federation.check([sent], helper="south"), terms=replace(south, place=0)).refused
+    assert refused.fault is TicketFault.NOT_OPENED
 
 
 def test_a_ticket_shown_in_another_cohort_than_its_own_is_out():
     """The request's cohort counts, not only the one that the client's hash gives."""
     federation = SecureFederation(cohorts=2)
-    client = next(
-        client for client in federation.clients(50) if cohort_of(federation.policy.hash, 2, 4, client.name) == 1
-    )
-    sent = federation.contribute(client)
+    clients = federation.clients(50)
+    sent = federation.contribute(next(c for c in clients if cohort_of(federation.policy.hash, 2, 4, c.name) == 1))
     (fault,) = check(federation, federation.check([sent])).refused
     assert fault.fault is TicketFault.MISPLACED
     assert check(federation, federation.check([sent], cohort=1)).refused == []
-
-
-def test_a_ticket_moved_to_another_policy_is_out(federation):
-    """Also where the helper serves under both: each names the policy that it was made for."""
-    newer = federation.issue(version=2)
-    sent = federation.contribute(federation.client("device"))
-    terms = Terms(newer, "north", 0, federation.helpers[0].sealing_key)
-    (fault,) = check(federation, federation.check([sent], policy_hash=newer.hash), terms=terms).refused
-    assert fault.fault is TicketFault.MISPLACED
 
 
 @pytest.mark.parametrize("participation", [1, 7, 20])
@@ -151,64 +144,29 @@ def test_a_client_that_took_part_as_often_as_the_policy_allows_is_out(federation
 
 
 def test_a_client_twice_in_a_cohort_is_out_once(federation):
-    """Of two tickets on a page the first stays; another one on another page makes this one the second."""
+    """Of two tickets on a page, or the same one twice, the first stays; one on another page makes this the second."""
     client = federation.client("device")
     twice = [federation.contribute(client), federation.contribute(client, participation=2)]
     page = check(federation, federation.check(twice))
     assert [ticket.position for ticket in page.good] == [0]
     assert [(ticket.position, ticket.fault) for ticket in page.refused] == [(1, TicketFault.DUPLICATE_CLIENT)]
+    again = check(federation, federation.check([twice[0], twice[0]]))
+    assert [ticket.fault for ticket in again.refused] == [TicketFault.DUPLICATE_CLIENT]
     elsewhere = {"device": KnownClient(elsewhere=ticket_hash(twice[1].ticket))}
     assert fault_of(federation, twice[0], elsewhere) is TicketFault.DUPLICATE_CLIENT
     assert fault_of(federation, twice[1], elsewhere) is None
 
 
-def test_a_seal_that_this_helper_cannot_open_is_out(federation):
-    """Sealed to another key, to the other helper, or to nobody: the client is out before there is a set."""
-    client = federation.client("device")
-    good = federation.contribute(client)
-    others = replace(
-        federation.policy, content=federation.issue(helpers=[HelperPair(n).public for n in ("north", "south")]).content
-    )
-    assert fault_of(federation, federation.contribute(client, policy=others)) is TicketFault.NOT_OPENED
-    assert fault_of(federation, federation.contribute(client, seals=[bytes(80)] * 2)) is TicketFault.NOT_OPENED
-    south = Terms(federation.policy, "south", 1, federation.helpers[1].sealing_key)
-    assert check(federation, federation.check([good], helper="south"), terms=south).refused == []
-    confused = replace(south, place=0)
-    (fault,) = check(federation, federation.check([good], helper="south"), terms=confused).refused
-    assert fault.fault is TicketFault.NOT_OPENED
-
-
-def test_a_seal_that_another_client_copied_is_out(federation):
-    """It was sealed for its own client, round, cohort, policy and helper, and opens for nothing else."""
-    victim = federation.contribute(federation.client("victim"))
-    seals = read_page(federation.check([victim]))[0].ticket.seals
-    copied = federation.contribute(federation.client("copier"), seals=list(seals))
-    assert fault_of(federation, copied) is TicketFault.NOT_OPENED
-    later = federation.contribute(federation.client("victim"), round_number=5)
-    moved = read_page(federation.check([later]))[0].ticket.seals
-    assert fault_of(federation, federation.contribute(federation.client("victim"), seals=list(moved))) is (
-        TicketFault.NOT_OPENED
-    )
-
-
 def test_a_seal_opens_in_no_other_ticket_of_its_client(federation):
     """Whoever has the client's next key signs anything: a second challenge to one seal would tell more of its proof."""
     known = federation.contribute(federation.client("victim"))
-    seals = list(read_page(federation.check([known]))[0].ticket.seals)
+    seals = seals_of(known)
     renewed = federation.client("victim", serial=2)
     for changed in ({}, {"participation": 2}, {"update_id": "f" * 32}):
         again = federation.contribute(renewed, seals=seals, **changed)
         assert fault_of(federation, again) is TicketFault.NOT_OPENED, changed
-    digest = read_page(federation.check([known]))[0].ticket.digest
+    digest = open_ticket(known.ticket).ticket.digest
     assert fault_of(federation, federation.contribute(renewed, seals=seals, digest=digest)) is None
-
-
-def test_another_clients_whole_ticket_is_out(federation):
-    """Shown with the copier's enrolment, or beside its owner's: once is all that it counts."""
-    victim = federation.contribute(federation.client("victim"))
-    assert fault_of(federation, replace(victim, client=federation.client("copier"))) is TicketFault.NOT_ENROLLED
-    page = check(federation, federation.check([victim, victim]))
-    assert [ticket.fault for ticket in page.refused] == [TicketFault.DUPLICATE_CLIENT]
 
 
 def test_what_was_opened_is_not_checked_again(federation):
@@ -220,59 +178,37 @@ def test_what_was_opened_is_not_checked_again(federation):
         assert refuse_page(request, newest, is_opened).code is HelperRefusalCode.ROUND_OVER
 
 
-SALT = bytes(range(32))
-
-
 def find(federation, pair, policy="its own", keys=None):
     policy = federation.policy if policy == "its own" else policy
     held = {pair.sealing_key.public: pair.sealing_key} if keys is None else keys
     return find_terms(policy, pair.name, pair.signing_key.public, held.get, 0, 0.0)
 
 
-def test_a_helper_serves_under_a_policy_that_names_it():
-    """Its place among the helpers is that of its seal in each ticket."""
+def test_a_helper_serves_under_a_policy_that_names_it_and_whose_key_it_has():
+    """Only what the operator has signed counts, and another's answers would not be believed."""
     federation = SecureFederation(n_helpers=3)
     for place, pair in enumerate(federation.helpers):
         assert find(federation, pair) == Terms(federation.policy, pair.name, place, pair.sealing_key)
+    own, unknown, destroyed = federation.helpers[0], HelperRefusalCode.UNKNOWN_POLICY, HelperRefusalCode.KEY_DESTROYED
+    for pair, options, code in (
+        (HelperPair("north"), {}, unknown),  # its name with another signing key
+        (HelperPair("east"), {}, unknown),
+        (own, {"policy": None}, unknown),
+        (own, {"keys": {}}, destroyed),
+    ):
+        found = find(federation, pair, **options)
+        assert isinstance(found, Refusal)
+        assert found.code is code
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "code"),
-    [
-        pytest.param("north", {}, HelperRefusalCode.UNKNOWN_POLICY, id="its name with another signing key"),
-        pytest.param("east", {}, HelperRefusalCode.UNKNOWN_POLICY, id="another helper's"),
-        pytest.param(None, {"policy": None}, HelperRefusalCode.UNKNOWN_POLICY, id="it never arrived"),
-        pytest.param(None, {"keys": {}}, HelperRefusalCode.KEY_DESTROYED, id="its sealing key was destroyed"),
-    ],
-)
-def test_a_policy_that_nothing_can_be_opened_under_is_refused(name, options, code):
-    """Only what the operator has signed counts, and another's answers would not be believed."""
-    federation = SecureFederation()
-    pair = federation.helpers[0] if name is None else HelperPair(name)
-    found = find(federation, pair, **options)
-    assert isinstance(found, Refusal)
-    assert found.code is code
-
-
-def test_enrolments_are_void_by_the_roster():
+def test_enrolments_are_void_by_the_roster(federation):
     """Of a revoked client those below a serial, of a forgotten one all; nothing is void without a roster."""
-    federation = SecureFederation()
-    roster = Roster(
-        federation=FEDERATION,
-        version=2,
-        through=1,
-        revoked=[Revocation(client_id="device-1", void_below=6)],
-        salt=SALT,
-        forgotten=[tombstone_of(SALT, "device-2")],
-    )
 
     def enrolment(name, serial):
         signed = federation.client(name, serial).enrolment
         return read_enrolment(signed, federation.operator.public, FEDERATION, name)
 
-    void = VoidEnrolments(roster)
-    assert enrolment("device-1", 5) in void
-    assert enrolment("device-1", 6) not in void
-    assert enrolment("device-2", 99) in void
-    assert enrolment("device-3", 1) not in void
+    void = VoidEnrolments(roster(Revocation(client_id="device-1", void_below=6), forgotten=["device-2"]))
+    found = {each: enrolment(*each) in void for each in (("device-1", 5), ("device-1", 6), ("device-2", 99), ("d", 1))}
+    assert found == {("device-1", 5): True, ("device-1", 6): False, ("device-2", 99): True, ("d", 1): False}
     assert enrolment("device-1", 5) not in VoidEnrolments(None)

@@ -39,24 +39,18 @@ def code_of(answer):
 
 
 @pytest.mark.parametrize(
-    ("now", "left"), [(0, [0, 1, 2, 3]), (199, [0, 1, 2, 3]), (200, [1, 2, 3]), (399, [2, 3]), (9000, [])]
+    ("now", "is_off", "left"),
+    [(0, False, 4), (199, False, 4), (200, False, 3), (250, True, 3), (399, False, 2), (9000, False, 0)],
 )
-def test_its_own_clock_destroys_a_key_an_epoch_after_its_own(north, now, left):
-    """Whatever nobody asks: no byte of it is left in the files."""
+def test_its_own_clock_destroys_a_key_an_epoch_after_its_own(north, now, is_off, left):
+    """Whatever nobody asks, and at its start before anybody can: no byte of it is left in the files."""
     _, helper = north
     helper.now = ISSUED_AT + now
-    helper.desk.destroy_overdue_keys()
-    assert here(helper) == in_files(helper) == left
+    if not is_off:
+        helper.desk.destroy_overdue_keys()
+        assert here(helper) == in_files(helper) == [0, 1, 2, 3][4 - left :]
     helper.restart()
-    assert here(helper) == in_files(helper) == left
-
-
-def test_a_helper_that_was_off_destroys_at_its_start(north):
-    """Before anybody can ask it anything."""
-    _, helper = north
-    helper.now = ISSUED_AT + 250
-    helper.restart()
-    assert here(helper) == in_files(helper) == [1, 2, 3]
+    assert here(helper) == in_files(helper) == [0, 1, 2, 3][4 - left :]
 
 
 def test_a_clock_that_goes_back_brings_nothing_back(north):
@@ -129,15 +123,3 @@ def test_norm_proofs_are_checked_in_every_epoch(running):
     assert checked.refused == []
     assert checked.proofs
     assert here(helper) == [2, 3]
-
-
-def test_who_seizes_a_helper_later_opens_nothing_of_a_past_epoch(north):
-    """All of its files, and every ticket that was ever sent: its mask stays unknown."""
-    federation, helper = north
-    sent = contributions(federation, 3)
-    assert isinstance(asked(federation, helper, sent), OpenAnswer)
-    assert in_files(helper) == [0, 1, 2, 3]
-    helper.now = ISSUED_AT + 200
-    helper.desk.destroy_overdue_keys()
-    assert in_files(helper) == [1, 2, 3]
-    assert helper.store.rows("SELECT count(*) FROM checked_tickets") == [(0,)]

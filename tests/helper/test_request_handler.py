@@ -3,7 +3,6 @@
 import base64
 import contextlib
 
-import pytest
 from support.helper_desks import TOPICS, contributions
 from support.secure_cohorts import FEDERATION, SecureFederation
 
@@ -82,35 +81,25 @@ def test_what_it_did_is_counted(running):
     assert measures.ignored.counts["bad_signature"] == 1
 
 
-def test_the_same_question_has_the_same_bytes_after_a_restart(running):
-    """The noise was drawn once, and is never drawn again."""
-    federation, north = running()
-    sent = contributions(federation)
-    opened(federation, north, sent)
-    request = federation.agreed(federation.open(sent))
-    first = north.ask_raw(request, federation.federator)
-    north.restart()
-    assert north.ask_raw(request, federation.federator) == first
-
-
-def test_a_second_set_is_refused_after_a_restart(running):
-    """For ever; as is another check of the cohort."""
+def test_what_a_helper_has_said_is_known_after_a_restart(running):
+    """What was checked; the noise, which is never drawn again; the set: for ever no other one, and no other check."""
     federation, north = running()
     sent = contributions(federation, 4)
-    opened(federation, north, sent)
-    north.restart()
-    assert code_of(north.ask(federation, federation.open(sent, [0, 1, 2]))) is HelperRefusalCode.ANSWERED_OTHERWISE
-    assert code_of(north.ask(federation, federation.check(sent))) is HelperRefusalCode.ROUND_OVER
-
-
-def test_what_was_checked_is_known_after_a_restart(running):
-    """So that only what is not answered is asked again."""
-    federation, north = running()
-    sent = contributions(federation)
     north.ask(federation, federation.check(sent))
     north.restart()
     (answer,) = north.ask(federation, federation.open(sent))
     assert isinstance(answer, OpenAnswer)
+    request = federation.agreed(federation.open(sent))
+    first = north.ask_raw(request, federation.federator)
+    north.restart()
+    assert north.ask_raw(request, federation.federator) == first
+    assert code_of(north.ask(federation, federation.open(sent, [0, 1, 2]))) is HelperRefusalCode.ANSWERED_OTHERWISE
+    assert code_of(north.ask(federation, federation.check(sent))) is HelperRefusalCode.ROUND_OVER
+    # Its answers are gone with a later round, so nothing could be said twice of it in two ways.
+    later = [federation.contribute(one.client, 5, 2) for one in sent]
+    opened(federation, north, later, round=5)
+    assert code_of(north.ask(federation, federation.open(sent))) is HelperRefusalCode.ROUND_OVER
+    assert north.store.rows("SELECT round FROM committed_sets") == [(5,)]
 
 
 def test_a_page_that_is_shown_again_takes_its_own_place(running):
@@ -123,18 +112,6 @@ def test_a_page_that_is_shown_again_takes_its_own_place(running):
     assert checked.refused == []
     assert code_of(north.ask(federation, federation.open(sent[:4]))) is HelperRefusalCode.UNKNOWN_SET
     (answer,) = north.ask(federation, federation.open(again))
-    assert isinstance(answer, OpenAnswer)
-
-
-def test_pages_of_a_cohort_make_one_set(running):
-    """A client that has another ticket on the second one is out there."""
-    federation, north = running()
-    sent = contributions(federation, 4)
-    north.ask(federation, federation.check(sent[:2]))
-    again = federation.contribute(sent[0].client)
-    (checked,) = north.ask(federation, federation.check([again, sent[2], sent[3]], first=2))
-    assert [(one.position, one.fault) for one in checked.refused] == [(2, TicketFault.DUPLICATE_CLIENT)]
-    (answer,) = north.ask(federation, federation.open([*sent[:2], again, *sent[2:]], [0, 1, 3, 4]))
     assert isinstance(answer, OpenAnswer)
 
 
@@ -156,9 +133,8 @@ def test_tickets_that_have_other_places_now_are_in_the_set_once(running):
 
 
 def faults(federation, north, client, number, participation=1):
-    (checked,) = north.ask(
-        federation, federation.check([federation.contribute(client, number, participation)], round=number)
-    )
+    sent = [federation.contribute(client, number, participation)]
+    (checked,) = north.ask(federation, federation.check(sent, round=number))
     return [one.fault for one in checked.refused]
 
 
@@ -172,26 +148,23 @@ def test_a_participation_is_charged_when_the_sum_is_opened(running):
         assert checked.refused == []
     north.ask(federation, federation.open(sent, round=5))
     north.restart()
-    assert faults(federation, north, clients[0], 6) == [TicketFault.PARTICIPATIONS_SPENT]
+    # Under its name with another key, too: after a revocation, say, or on another machine.
+    for client in (clients[0], federation.client("device-0", serial=2)):
+        assert faults(federation, north, client, 6) == [TicketFault.PARTICIPATIONS_SPENT]
     assert faults(federation, north, federation.client("another"), 6) == []
 
 
-@pytest.mark.parametrize("said", [(1, 1, 1), (2, 1)], ids=["from the first one", "a helper without a memory"])
-def test_a_device_that_loses_its_store_is_in_no_more_sums_than_the_policy_allows(running, said):
-    """Each time it says 1, the helper counts; one that was replaced learns from tickets what was charged before."""
-    federation, north = running(max_participations=3)
-    clients = federation.clients(3)
-    for number, participation in enumerate(said, start=4):
-        sent = [federation.contribute(client, number, participation=participation) for client in clients]
-        opened(federation, north, sent, round=number)
-    assert faults(federation, north, clients[0], 7) == [TicketFault.PARTICIPATIONS_SPENT]
-
-
-def test_a_client_that_is_enrolled_again_has_the_life_it_had(running):
-    """Under its name, with another key: after a revocation, say, or on another machine."""
-    federation, north = running(max_participations=1)
-    opened(federation, north, [federation.contribute(client) for client in federation.clients(3)])
-    assert faults(federation, north, federation.client("device-0", serial=2), 5) == [TicketFault.PARTICIPATIONS_SPENT]
+def test_a_device_is_in_no_more_sums_than_the_policy_allows(running):
+    """One that says 1 each time has lost its store; a helper without a memory learns what was charged before."""
+    for said in ((1, 1, 1), (2, 1)):
+        federation, north = running(max_participations=3)
+        clients = federation.clients(3)
+        for number, participation in enumerate(said, start=4):
+            sent = [federation.contribute(client, number, participation=participation) for client in clients]
+            opened(federation, north, sent, round=number)
+        assert faults(federation, north, clients[0], 7) == [TicketFault.PARTICIPATIONS_SPENT]
+        north.store.close()
+        north.path.unlink()
 
 
 def test_a_participation_counts_whatever_the_policy(running):
@@ -207,18 +180,6 @@ def test_a_participation_counts_whatever_the_policy(running):
     assert faults(federation, north, clients[0], 5) == []
 
 
-def test_an_earlier_round_is_over_once_a_later_one_was_opened(running):
-    """Its answers are gone from the store, so nothing could be said twice of it in two ways."""
-    federation, north = running()
-    clients = federation.clients(3)
-    first = [federation.contribute(client) for client in clients]
-    opened(federation, north, first)
-    opened(federation, north, [federation.contribute(client, 5, 2) for client in clients], round=5)
-    assert code_of(north.ask(federation, federation.open(first))) is HelperRefusalCode.ROUND_OVER
-    assert code_of(north.ask(federation, federation.check(first))) is HelperRefusalCode.ROUND_OVER
-    assert north.store.rows("SELECT round FROM committed_sets") == [(5,)]
-
-
 def test_cohorts_of_a_round_are_opened_each_once(running):
     """In any order; the answer of one is kept when the next one is opened."""
     federation, north = running(cohorts=2)
@@ -231,9 +192,6 @@ def test_cohorts_of_a_round_are_opened_each_once(running):
     assert all(len(answers) == 1 for answers in again)
     assert again == [north.ask_raw(request, federation.federator) for request in requests]
     assert north.store.rows("SELECT count(*) FROM clients") == [(20,)]
-
-
-# --- policies and keys ----------------------------------------------------------------------------------------
 
 
 def test_older_keys_are_destroyed_when_a_newer_policy_is_obeyed(running):
@@ -251,7 +209,9 @@ def test_older_keys_are_destroyed_when_a_newer_policy_is_obeyed(running):
     federation.policy = newer
     clients = federation.clients(3)
     later = [federation.contribute(client, 5, participation=2) for client in clients]
+    waiting = north.store.make_sealing_keys(0)[0]  # for a later policy
     opened(federation, north, later, round=5)
+    assert north.store.sealing_key(waiting) is not None
     federation.policy = old
     missed = [federation.contribute(client, 6, participation=3) for client in clients]
     assert code_of(north.ask(federation, federation.check(missed, round=6))) is HelperRefusalCode.KEY_DESTROYED
@@ -260,18 +220,14 @@ def test_older_keys_are_destroyed_when_a_newer_policy_is_obeyed(running):
         assert former.private not in file.read_bytes(), file
 
 
-def test_a_key_for_a_later_policy_outlives_the_one_before(running):
-    """Only older keys are destroyed; one that waits for its policy is not."""
-    federation, north = running()
-    waiting = north.store.make_sealing_keys(0)[0]
-    opened(federation, north, contributions(federation))
-    assert north.store.sealing_key(waiting) is not None
-
-
 def test_an_older_policy_never_takes_the_place_of_a_newer_one(running):
-    """Nor does another one of the same version, also after a restart; one with which the helper was enrolled counts."""
+    """Nor another one of its version, or by somebody else, also after a restart; the helper's first one counts."""
     federation, north = running()
-    newest = federation.policy
+    newest, forged = federation.policy, SecureFederation(2).issue(version=9)
+    for payload in (forged.signed, b""):
+        north.hear(TOPICS.policy, payload)
+    request = federation.check(contributions(federation), policy_hash=forged.hash)
+    assert code_of(north.ask(federation, request)) is HelperRefusalCode.UNKNOWN_POLICY
     north.hear(TOPICS.policy, federation.issue(version=3).signed)
     for version in (2, 3):
         late = federation.issue(version=version, n_min=2)
@@ -293,19 +249,6 @@ def test_a_policy_comes_with_the_credentials(running, tmp_path):
         assert store.policies() == [federation.policy.signed]
 
 
-def test_a_policy_by_somebody_else_is_ignored(running):
-    """Only the operator's signature counts."""
-    federation, north = running()
-    forged = SecureFederation(2).issue(version=9)
-    north.hear(TOPICS.policy, forged.signed)
-    north.hear(TOPICS.policy, b"")
-    request = federation.check(contributions(federation), policy_hash=forged.hash)
-    assert code_of(north.ask(federation, request)) is HelperRefusalCode.UNKNOWN_POLICY
-
-
-# --- whom it believes -----------------------------------------------------------------------------------------
-
-
 def test_a_request_that_the_federator_did_not_sign_is_ignored(running):
     """Signed by nobody, by a stranger, by a client, for the other helper or for another federation; nothing changes."""
     federation, north = running()
@@ -317,6 +260,11 @@ def test_a_request_that_the_federator_did_not_sign_is_ignored(running):
     for signed_for in (other, Topics("search").helper_requests("north"), TOPICS.policy):
         assert north.desk.handle(topic, encode(request, signed_for, 7, federation.federator)) == []
     assert north.desk.handle(other, encode(request, other, 7, federation.federator)) == []
+    # An answer, a policy, or about another helper or federation: though the federator has signed it for this topic.
+    others = [federation.check(sent, **changed) for changed in ({"helper": "south"}, {"federation": "search"})]
+    (answer,) = north.ask(federation, federation.open(sent))
+    for message in (answer, federation.policy.policy, *others):
+        assert north.ask_raw(message, federation.federator) == []
     for payload in (b"", b"no message", encode(request, topic, 7, federation.federator)[:-1]):
         assert north.desk.handle(topic, payload) == []
     assert north.store.rows("SELECT count(*) FROM checked_tickets") == [(0,)]
@@ -330,16 +278,6 @@ def test_a_flood_of_what_is_ignored_does_not_fill_the_log(running, caplog):
     ignored = [record for record in caplog.records if "message_ignored" in record.message]
     assert len(ignored) == 10
     assert "n_ignored=512" in ignored[-1].message
-
-
-def test_what_is_no_request_of_this_helper_is_ignored(running):
-    """An answer, a policy, or about another helper or federation: though the federator has signed it for this topic."""
-    federation, north = running()
-    sent = contributions(federation)
-    (answer,) = north.ask(federation, federation.check(sent))
-    others = [federation.check(sent, **changed) for changed in ({"helper": "south"}, {"federation": "search"})]
-    for message in (answer, federation.policy.policy, *others):
-        assert north.ask_raw(message, federation.federator) == []
 
 
 def test_the_federators_new_key_is_believed(running):
@@ -368,9 +306,8 @@ def test_the_operators_new_key_is_believed(running):
     sent, new = contributions(federation), SigningKey.generate()
     links = [issue_link(federation.operator, FEDERATION, 1, new.public)]
     succession = issue_succession(new, FEDERATION, links, [document_digest(federation.policy.signed)])
-    people = [
-        read_enrolment(one.client.enrolment, federation.operator.public, FEDERATION, one.client.name) for one in sent
-    ]
+    read = [(one.client.enrolment, federation.operator.public, FEDERATION, one.client.name) for one in sent]
+    people = [read_enrolment(*each) for each in read]
     kept = [enrolment_digest(each) for each in people[1:]]
     north.hear(TOPICS.operator_key, succession)
     north.hear(TOPICS.kept_enrolments, issue_kept_enrolments(federation.operator, FEDERATION, 9, []))  # a thief's
@@ -385,15 +322,10 @@ def test_the_operators_new_key_is_believed(running):
     assert [each.fault for each in checked.refused] == [TicketFault.NOT_ENROLLED, TicketFault.REVOKED]
 
 
-def roster(version, *revoked):
-    return Roster(
-        federation=FEDERATION,
-        version=version,
-        through=version,
-        revoked=[Revocation(client_id=name, void_below=2) for name in revoked],
-        salt=bytes(32),
-        forgotten=[],
-    )
+def roster(version, *names):
+    revoked = [Revocation(client_id=name, void_below=2) for name in names]
+    about = {"version": version, "through": version, "revoked": revoked}
+    return Roster(federation=FEDERATION, salt=bytes(32), forgotten=[], **about)
 
 
 def test_the_newest_roster_counts(running):
@@ -426,13 +358,3 @@ def test_no_name_is_in_the_store(running):
         north.ask(federation, federation.open(sent))
     assert north.store.rows("SELECT count(*), max(length(client)) FROM clients") == [(3, 32)]
     assert north.store.rows("SELECT count(*) FROM checked_tickets") == [(0,)]
-
-
-def test_a_long_sum_comes_in_parts(running):
-    """Of 30,000 numbers, and each part is signed."""
-    federation, north = running(dim=30_000)
-    sent = contributions(federation)
-    north.ask(federation, federation.check(sent))
-    parts = north.ask(federation, federation.open(sent))
-    assert [(part.start, part.dim) for part in parts] == [(0, 30_000), (24_576, 30_000)]
-    assert sum(len(part.values) for part in parts) == 240_000

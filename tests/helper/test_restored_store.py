@@ -60,11 +60,17 @@ def opened(federation, helper, sent, others, kept=None, **request):
     return answer
 
 
-def test_s_and_s_without_one_are_not_opened_by_a_restored_helper(running):
-    """The other helper has committed itself to S, and gives nobody a second commitment: whatever a federator asks."""
+def checked_by_both(running):
+    """A federation of two helpers that have checked the tickets of four clients."""
     federation, north, south = running(n_helpers=2)
     sent = contributions(federation, 4)
     checked(federation, (north, south), sent)
+    return federation, north, south, sent
+
+
+def test_s_and_s_without_one_are_not_opened_by_a_restored_helper(running):
+    """The other helper has committed itself to S, and gives nobody a second commitment: whatever a federator asks."""
+    federation, north, south, sent = checked_by_both(running)
     copies = copied(north)
     _, of_north = committed(federation, north, sent)
     _, of_south = committed(federation, south, sent)
@@ -83,9 +89,7 @@ def test_s_and_s_without_one_are_not_opened_by_a_restored_helper(running):
 
 def test_no_sum_is_opened_before_all_others_have_committed(running):
     """With none, with its own, with one of another set, or of another round: no sum."""
-    federation, north, south = running(n_helpers=2)
-    sent = contributions(federation, 4)
-    checked(federation, (north, south), sent)
+    federation, north, south, sent = checked_by_both(running)
     _, own = committed(federation, north, sent)
     _, other_set = committed(federation, south, sent, [0, 1, 2])
     assert isinstance(opened(federation, north, sent, []), SetCommitment)
@@ -96,14 +100,16 @@ def test_no_sum_is_opened_before_all_others_have_committed(running):
     assert "south" in answer.detail
 
 
-def test_a_restored_helper_knows_itself_by_what_it_has_signed(running):
-    """Its own newest commitment, which the broker retains, is not in its store: it opens nothing any more."""
-    federation, north, south = running(n_helpers=2)
-    sent = contributions(federation, 4)
-    checked(federation, (north, south), sent)
+def test_a_restored_helper_knows_itself_by_what_it_has_signed(running, tmp_path):
+    """Its own newest commitment, which the broker retains, is not in its store, be it empty: it opens nothing more."""
+    federation, north, _, sent = checked_by_both(running)
     copies = copied(north)
     _, of_north = committed(federation, north, sent)
     assert north.desk.commitment == of_north
+    with contextlib.closing(HelperStore(tmp_path / "new.sqlite", f"{FEDERATION}/north", exclusive=True)) as empty:
+        desk = RequestHandler(north.credentials, empty)
+        desk.handle(TOPICS.helper_commitment("north"), of_north)
+        assert "round 4" in desk.restored
     put_back(north, copies)
     north.hear(TOPICS.helper_commitment("north"), of_north)
     for request in (federation.check(sent), federation.open(sent, [0, 1, 2])):
@@ -120,44 +126,17 @@ def test_what_says_nothing_against_a_store_changes_nothing(running, what):
     """All helpers that are started again at once go on: each finds what it has signed in its store."""
     federation, north, south = running(n_helpers=2)
     clients = federation.clients(3)
-    signed = {"garbage": b"garbage", "none": b""}
+    signed = {"garbage": b"garbage", "none": b""}  # "another helper's" is what a replaced one's predecessor has signed
     for number in (4, 5):
         sent = [federation.contribute(client, number, number) for client in clients]
         checked(federation, (north, south), sent, round=number)
-        before, signed["its own newest"] = (
-            signed.get("its own newest"),
-            committed(federation, north, sent, round=number)[1],
-        )
-        signed["an older one"] = before
+        signed["an older one"] = signed.get("its own newest")
+        signed["its own newest"] = committed(federation, north, sent, round=number)[1]
         signed["another helper's"] = committed(federation, south, sent, round=number)[1]
     for helper in (north, south):
         helper.restart()
     north.desk.handle(TOPICS.helper_commitment("north"), signed[what])
     assert isinstance(opened(federation, north, sent, [signed["another helper's"]], round=5), OpenAnswer)
-
-
-def test_a_replaced_helper_is_not_held_by_what_its_predecessor_signed(running):
-    """Another signing key, an empty store: what the broker has retained of the former one is not its own."""
-    federation, north, south = running(n_helpers=2)
-    sent = contributions(federation, 4)
-    checked(federation, (north, south), sent)
-    north.desk.handle(TOPICS.helper_commitment("north"), committed(federation, south, sent)[1])
-    assert isinstance(committed(federation, north, sent)[0], SetCommitment)
-
-
-def test_an_empty_store_in_place_of_a_lost_one_is_found_too(running, tmp_path):
-    """With the keys of the lost one: what it has signed is not in the new store."""
-    federation, north, south = running(n_helpers=2)
-    sent = contributions(federation, 4)
-    checked(federation, (north, south), sent)
-    _, of_north = committed(federation, north, sent)
-    store = HelperStore(tmp_path / "new.sqlite", f"{FEDERATION}/north", exclusive=True)
-    desk = RequestHandler(north.credentials, store)
-    try:
-        desk.handle(TOPICS.helper_commitment("north"), of_north)
-        assert "round 4" in desk.restored
-    finally:
-        store.close()
 
 
 class RestoredHelper(RuleBasedStateMachine):

@@ -1,93 +1,58 @@
 """Batches from the devices: stored whole, once, and fast."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
-from foltr.storage.arrivals import _FIND_UPDATES, find_updates, load_clients
-from foltr.storage.models import get_model
+from foltr.storage.arrivals import _FIND_UPDATES, commit_batch, find_updates
 from foltr.storage.queries import get_client, list_clients, list_events
 from foltr.storage.records import Batch, MembershipChange, NewEvent, StoredUpdate
-from foltr.storage.rounds import load_open_round
 
-
-async def members(stored):
-    return {row.client_id for row in await load_clients(stored.db, stored.name) if row.membership == "joined"}
-
-
-def story(stored):
-    """Moments one second apart."""
-    start = stored.opening(1).opened_at
-    return [start + timedelta(seconds=n) for n in range(10)]
+from .conftest import at, statements_of
 
 
 async def test_a_batch_whose_answer_was_lost_is_offered_again(stored) -> None:
     """The second time nothing doubles: not the updates, not the events, not the membership."""
-    moments = story(stored)
     await stored.open(1)
     batch = Batch(
         membership=[
-            MembershipChange("a", "joined", moments[1], sdk_version="0.1.0"),
-            MembershipChange("b", "joined", moments[1]),
-            MembershipChange("b", "left", moments[2]),
+            MembershipChange("a", "joined", at(1), sdk_version="0.1.0"),
+            MembershipChange("b", "joined", at(1)),
+            MembershipChange("b", "left", at(2)),
         ],
         updates=[stored.update("a")],
-        events=[NewEvent(moments[1], "update_rejected", "too late", "late", "b", 1)],
+        events=[NewEvent(at(1), "update_rejected", "too late", "late", "b", 1)],
         stop_collecting=1,
-        published=(0, moments[3]),
+        published=(0, at(3)),
     )
     await stored.commit(batch)
+    async with stored.unchanged():
+        await stored.commit(batch)
     before = await stored.dump()
-    await stored.commit(batch)
-    assert await stored.dump() == before
     assert [len(before[table]) for table in ("clients", "updates", "events")] == [2, 1, 1]
-    model = await get_model(stored.db, "web", 0)
-    assert model.published_at == moments[3]
-    found = await load_open_round(stored.db, "web")
-    assert found[0].state == "aggregating"
-
-
-async def test_membership_follows_the_order_of_the_messages(stored) -> None:
-    """Join, leave, come back, vanish: the last word counts, and only a new membership has a new beginning."""
-    t = story(stored)
-
-    async def tell(*changes: tuple[str, int], client: str = "a"):
-        await stored.commit(Batch(membership=[MembershipChange(client, kind, t[n]) for kind, n in changes]))
-        found = await get_client(stored.db, "web", client)
-        return found and (found.membership, found.online, found.joined_at, found.left_at, found.last_seen_at)
-
-    assert await tell(("online", 0)) is None
-    assert await tell(("left", 0)) is None
-    assert await tell(("joined", 1), ("offline", 2)) == ("joined", False, t[1], None, t[2])
-    assert await tell(("joined", 3)) == ("joined", True, t[1], None, t[3])
-    assert await members(stored) == {"a"}
-    assert await tell(("left", 4), ("offline", 5)) == ("left", False, t[1], t[4], t[5])
-    assert await members(stored) == set()
-    assert await tell(("left", 6)) == ("left", False, t[1], t[4], t[6])
-    assert await tell(("joined", 7)) == ("joined", True, t[7], None, t[7])
-    assert await tell(("left", 8), ("joined", 9)) == ("joined", True, t[9], None, t[9])
-    assert await tell(("joined", 1), ("left", 2), ("joined", 3), client="b") == ("joined", True, t[3], None, t[3])
-    assert await members(stored) == {"a", "b"}
+    # The first mark of a model that was published stays.
+    await stored.commit(Batch(published=(0, at(9))))
+    assert (await stored.latest_model()).published_at == at(3)
+    found, _ = await stored.load_open_round()
+    assert found.state == "aggregating"
 
 
 async def test_a_client_was_last_seen_with_its_newest_update(stored) -> None:
     """It may stay connected for months; and its operator, who revokes it, has not seen it."""
-    t = story(stored)
     await stored.open(1)
-    await stored.commit(Batch(membership=[MembershipChange("a", "joined", t[0])]))
-    await stored.commit(Batch(updates=[replace(stored.update("a"), received_at=t[5])]))
-    await stored.commit(Batch(membership=[MembershipChange("a", "revoked", t[9])]))
+    await stored.join("a")
+    await stored.send("a", received_at=at(5))
+    await stored.commit(Batch(membership=[MembershipChange("a", "revoked", at(9))]))
     found = await get_client(stored.db, "web", "a")
-    assert (found.last_seen_at, found.revoked_at) == (t[5], t[9])
+    assert (found.last_seen_at, found.revoked_at) == (at(5), at(9))
     assert await list_clients(stored.db, "web") == [found]
 
 
 async def test_hostile_text_becomes_an_event(stored) -> None:
     """What a peer sends is recorded, cut and cleaned; it cannot make the transaction fail."""
     for hostile in ("\0" * 3, "\ud800", "x" * 100_000, "', DROP TABLE events; --", "\U0001f600" * 600):
-        refused = NewEvent(story(stored)[1], "update_rejected", hostile, "malformed", hostile, 2**70)
+        refused = NewEvent(at(1), "update_rejected", hostile, "malformed", hostile, 2**70)
         await stored.commit(Batch(events=[refused]))
         *_, found = await list_events(stored.db, "web")
         assert len(found.detail) == min(len(hostile), 500), hostile
@@ -98,11 +63,10 @@ async def test_hostile_text_becomes_an_event(stored) -> None:
 
 async def test_refusals_of_one_client_code_round_and_minute_are_one_row(stored) -> None:
     """Whatever the batches: who sends junk all day leaves a row a minute, with how often and the newest detail."""
-    start = stored.opening(1).opened_at.replace(second=0)
+    start = at(0).replace(second=0)
 
     def refusal(second: int, detail: str = "junk", code: str = "malformed", client: str = "a", number: int = 1):
-        at = start + timedelta(seconds=second)
-        return NewEvent(at, "update_rejected", detail, code, client, number, n=2)
+        return NewEvent(start + timedelta(seconds=second), "update_rejected", detail, code, client, number, n=2)
 
     for second in (0, 30, 59, 60):
         await stored.commit(Batch(events=[refusal(second, f"junk at {second}")]))
@@ -126,10 +90,8 @@ async def test_find_updates_tells_which_are_stored_and_where(stored) -> None:
     await stored.open(1)
     await stored.commit(Batch(updates=[stored.update(name, f"{name}-u") for name in names]))
     asked = {(f"c{n}", f"c{n}-u") for n in range(3000)} | {("c1", "c2-u")}
-    assert await find_updates(stored.db, "web", asked) == {
-        (name, f"{name}-u"): StoredUpdate(1, counts=True) for name in names
-    }
-    assert await find_updates(stored.db, "web", []) == {}
+    assert await stored.find_updates(asked) == {(name, f"{name}-u"): StoredUpdate(1, counts=True) for name in names}
+    assert await stored.find_updates([]) == {}
     assert await find_updates(stored.db, "elsewhere", asked) == {}
 
 
@@ -139,23 +101,20 @@ async def test_a_batch_takes_as_many_statements_however_large_it_is(stored) -> N
     names = [f"c{n:03d}" for n in range(sum(sizes))]
     await stored.join(*names)
     await stored.open(1)
-    statements: list[str] = []
-    event.listen(stored.db.engine.sync_engine, "before_cursor_execute", lambda *of: statements.append(of[2]))
     counts = []
-    for start, size in ((0, sizes[0]), sizes):
-        await stored.commit(Batch(updates=[stored.update(name) for name in names[start : start + size]]))
-        counts.append(len(statements))
-        statements.clear()
-    assert counts[0] == counts[1]
+    for some in (names[: sizes[0]], names[sizes[0] :]):
+        batch = Batch(updates=[stored.update(name) for name in some])
+        with statements_of(stored.db) as asked:
+            await commit_batch(stored.db, "web", stored.epoch, batch)
+        counts.append(len(asked))
+    assert counts[0] == counts[1] > 3
 
 
 @pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_find_updates_looks_and_does_not_scan(stored) -> None:
     """SQLite walks the list and looks each identity up; the other way round takes seconds for a late crowd."""
-    async with stored.db.reading() as connection:
-        statement = text(f"EXPLAIN QUERY PLAN {_FIND_UPDATES['sqlite'].statement}")
-        plan = await connection.execute(statement, {"name": "web", "identities": "[]"})
-        steps = [row.detail for row in plan]
+    statement = text(f"EXPLAIN QUERY PLAN {_FIND_UPDATES['sqlite'].statement}")
+    steps = [row[-1] for row in await stored.read(statement.bindparams(name="web", identities="[]"))]
     assert steps[0].startswith("SCAN wanted")
     assert "(federation=? AND client_id=?)" in steps[1]
     assert "(client=? AND update_id=?)" in steps[2]

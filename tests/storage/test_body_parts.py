@@ -12,12 +12,13 @@ from foltr.storage.errors import PartsRefusedError, WriterFencedError
 from foltr.storage.federations import claim_federation
 from foltr.storage.keys import KeyStore
 from foltr.storage.queries import list_contributions
-from foltr.storage.records import Batch, NewModel
+from foltr.storage.records import Batch
 from foltr.storage.rekeying import rekey
 from foltr.storage.retention import delete_old_bodies
-from foltr.storage.rounds import begin_aggregation, complete_round, load_updates
 from foltr.storage.schema import INTEGER_MAX
 from foltr.storage.tables import clients, updates
+
+from .conftest import at
 
 NAMES = ("a", "b")
 INTERVAL = 3
@@ -30,13 +31,9 @@ async def divided(sealed):
     await sealed.open(1)
     assert await prepare(sealed, 1) == (INTEGER_MAX if sealed.db.dialect == "sqlite" else 5)
     for number in range(1, 11):
-        bodies = {name: f"{name} in {number}".encode() for name in NAMES}
-        new = [sealed.update(name, f"{name}{number}", number, body=body) for name, body in bodies.items()]
-        await sealed.commit(Batch(updates=new))
-        await begin_aggregation(sealed.db, "web", sealed.epoch, number)
-        model = NewModel(number, bytes([number]) * 12)
-        at, following = sealed.opening(1).closes_at, sealed.opening(number + 1, number)
-        await complete_round(sealed.db, "web", sealed.epoch, number, model, at, following)
+        for name in NAMES:
+            await sealed.send(name, number=number, body=f"{name} in {number}".encode())
+        await sealed.end(number)
         if number == 3:
             await prepare(sealed, number + 1)
     yield sealed
@@ -49,12 +46,11 @@ with_parts = pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=Tr
 
 
 async def prepare(stored, open_round: int) -> int:
-    return await prepare_part(stored.db, "web", stored.epoch, open_round, 4, INTERVAL)
+    return await stored.prepare_part(open_round, 4, INTERVAL)
 
 
 async def drop(stored, before_round: int, interval: int = INTERVAL, most_moved: int = 2) -> DropStep:
-    at = stored.opening(1).closes_at
-    return await drop_old_part(stored.db, "web", stored.epoch, before_round, interval, at, most_moved=most_moved)
+    return await stored.drop_old_part(before_round, interval, at(60), most_moved=most_moved)
 
 
 async def whole_rounds(stored) -> set[int]:
@@ -77,6 +73,7 @@ async def test_a_round_has_its_part_when_it_opens(divided) -> None:
     """The one that was made for it; rounds that unlearning keeps, and those that there is no part for, are in 0."""
     if divided.db.dialect == "sqlite":
         assert await parts(divided) == {0: set(range(1, 11))}
+        assert await drop(divided, 9) == DropStep(rows_before=9)  # nothing is to drop: all goes row by row
         return
     first, second = sorted(set(await parts(divided)) - {0})
     assert await parts(divided) == {0: {1, 4, 7, 10}, first: {2, 3, 5}, second: {6, 8, 9}}
@@ -88,93 +85,74 @@ async def test_a_round_has_its_part_when_it_opens(divided) -> None:
 @with_parts
 async def test_a_part_goes_when_all_its_rounds_are_old(divided) -> None:
     """One after the other; what is said of each update stays, and no round is listed that unlearning cannot replay."""
-    stored = divided
-    before = await stored.dump()
-    assert await drop(stored, 5) == DropStep(rows_before=2)
-    assert await drop(stored, 6) == DropStep(n_updates=6)
-    assert await whole_rounds(stored) == {1, 4, 6, 7, 8, 9, 10}
-    assert await drop(stored, 6) == DropStep(rows_before=6)
-    assert await drop(stored, 11) == DropStep(n_updates=6)
-    assert await drop(stored, 11) == DropStep(rows_before=11)
-    assert await whole_rounds(stored) == {1, 4, 7, 10}
-    after = await stored.dump()
+    before = await divided.dump()
+    assert await drop(divided, 5) == DropStep(rows_before=2)
+    assert await drop(divided, 6) == DropStep(n_updates=6)
+    assert await whole_rounds(divided) == {1, 4, 6, 7, 8, 9, 10}
+    assert await drop(divided, 6) == DropStep(rows_before=6)
+    assert await drop(divided, 11) == DropStep(n_updates=6)
+    assert await drop(divided, 11) == DropStep(rows_before=11)
+    assert await whole_rounds(divided) == {1, 4, 7, 10}
+    after = await divided.dump()
     assert [number for _, number in after["stored_rounds"]] == [1, 4, 7, 10]
     assert all(row[-1] is not None for row in after["body_parts"])
     for table in ("update_bodies", "stored_rounds", "body_parts"):
         del before[table], after[table]
     assert after == before
-    async with stored.db.reading() as connection:
+    async with divided.db.reading() as connection:
         left = await connection.scalars(text("SELECT relname FROM pg_class WHERE relname ~ '^update_bodies_[0-9]+$'"))
         assert set(left) == {"update_bodies_0"}
-
-
-@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
-async def test_on_sqlite_all_goes_row_by_row(divided) -> None:
-    """Nothing is to drop there, and rows are looked at up to the round that was asked for."""
-    assert await drop(divided, 9) == DropStep(rows_before=9)
 
 
 @with_parts
 async def test_who_reads_is_not_waited_for(divided) -> None:
     """A backup, for example: whoever stores updates meanwhile would wait behind who waits for it."""
-    stored = divided
-    before = await stored.dump()
-    async with stored.db.reading() as reader:
+    before = await divided.dump()
+    async with divided.db.reading() as reader:
         await reader.execute(select(update_bodies.c.round).limit(1))
-        assert await drop(stored, 6) == DropStep(is_delayed=True)
-        assert await prepare(stored, 8) == 13  # to make one nobody is in the way
-    await stored.commit(Batch(updates=[]))
-    assert (await stored.dump())["update_bodies"] == before["update_bodies"]
-    assert await drop(stored, 6) == DropStep(n_updates=6)
+        assert await drop(divided, 6) == DropStep(is_delayed=True)
+        assert await prepare(divided, 8) == 13  # to make one nobody is in the way
+    await divided.commit(Batch(updates=[]))
+    assert (await divided.dump())["update_bodies"] == before["update_bodies"]
+    assert await drop(divided, 6) == DropStep(n_updates=6)
 
 
 @with_parts
 @pytest.mark.parametrize("step", ["prepare", "move", "drop"])
 async def test_it_happens_wholly_or_not_at_all(divided, monkeypatch, step) -> None:
     """Who dies in between leaves what there was, and the next one does it."""
-    stored = divided
-    before = await stored.dump()
 
     def die(_: object) -> None:
-        raise ConnectionResetError
+        raise ArithmeticError
 
     with monkeypatch.context() as dying:
         dying.setattr(body_parts, "failpoint", die)
-        with pytest.raises(ConnectionResetError):
-            await (
-                prepare(stored, 8) if step == "prepare" else drop(stored, 6, interval=2 if step == "move" else INTERVAL)
-            )
-    assert await stored.dump() == before
-    assert await prepare(stored, 8) == 13
-    assert await drop(stored, 6) == DropStep(n_updates=6)
-
-
-@with_parts
-async def test_only_the_writer_makes_and_drops(divided) -> None:
-    """One that was fenced does neither."""
-    stored = divided
-    await claim_federation(stored.db, "web", 0.0)
-    for step in (prepare(stored, 8), drop(stored, 6)):
-        with pytest.raises(WriterFencedError):
-            await step
+        async with divided.refuses(ArithmeticError):
+            if step == "prepare":
+                await prepare(divided, 8)
+            await drop(divided, 6, interval=2 if step == "move" else INTERVAL)
+    assert await prepare(divided, 8) == 13
+    assert await drop(divided, 6) == DropStep(n_updates=6)
+    await claim_federation(divided.db, "web", 0.0)
+    for fenced in (prepare(divided, 20), drop(divided, 11)):
+        async with divided.refuses(WriterFencedError):
+            await fenced
 
 
 @with_parts
 async def test_a_part_that_somebody_has_dropped_is_noted_when_it_is_old(divided) -> None:
     """To make room, say: its rounds are thinned, and the federator that comes to drop it goes on."""
-    stored = divided
-    async with stored.db.transaction() as connection:
-        await connection.execute(text(f"DROP TABLE update_bodies_{min(set(await parts(stored)) - {0})}"))
-    assert await whole_rounds(stored) == {1, 4, 6, 7, 8, 9, 10}
-    assert await drop(stored, 6) == DropStep(n_updates=6)
-    assert await drop(stored, 6) == DropStep(rows_before=6)
+    async with divided.db.transaction() as connection:
+        await connection.execute(text(f"DROP TABLE update_bodies_{min(set(await parts(divided)) - {0})}"))
+    assert await whole_rounds(divided) == {1, 4, 6, 7, 8, 9, 10}
+    assert await drop(divided, 6) == DropStep(n_updates=6)
+    assert await drop(divided, 6) == DropStep(rows_before=6)
 
 
 @with_parts
 async def test_a_user_who_does_not_own_the_tables_deletes_row_by_row(divided, postgres_server) -> None:
     """Of such a one federators run, too: it makes no part, and drops none that was made before."""
-    stored = divided
-    of_parts = stored.db.engine.url
+    of_parts = divided.db.engine.url
     postgres_server.sql("CREATE ROLE no_owner LOGIN")
     try:
         for what in ("ALL TABLES", "ALL SEQUENCES"):
@@ -183,69 +161,65 @@ async def test_a_user_who_does_not_own_the_tables_deletes_row_by_row(divided, po
         db = await Database.connect(url.render_as_string(hide_password=False))
         try:
             with pytest.raises(PartsRefusedError, match=r"permission denied|must be owner"):
-                await prepare_part(db, "web", stored.epoch, 8, 4, INTERVAL)
-            at = stored.opening(1).closes_at
-            assert await drop_old_part(db, "web", stored.epoch, 6, INTERVAL, at) == DropStep(rows_before=6)
-            assert (await delete_old_bodies(db, "web", stored.epoch, 6, INTERVAL)).n_deleted == 6
+                await prepare_part(db, "web", divided.epoch, 8, 4, INTERVAL)
+            assert await drop_old_part(db, "web", divided.epoch, 6, INTERVAL, at(60)) == DropStep(rows_before=6)
+            assert (await delete_old_bodies(db, "web", divided.epoch, 6, INTERVAL)).n_deleted == 6
         finally:
             await db.close()
-        assert await whole_rounds(stored) == {1, 4, 6, 7, 8, 9, 10}
+        assert await whole_rounds(divided) == {1, 4, 6, 7, 8, 9, 10}
     finally:
         postgres_server.sql("DROP OWNED BY no_owner", of_parts.database)
         postgres_server.sql("DROP ROLE no_owner")
-    assert await drop(stored, 6) == DropStep(n_updates=6)
+    assert await drop(divided, 6) == DropStep(n_updates=6)
 
 
 @with_parts
 async def test_a_round_that_is_to_be_kept_now_moves_out_of_its_part(divided) -> None:
     """With an interval of 2 these are 3, 5 and 9: one with each call, with all that is stored of it; then parts go."""
-    stored = divided
-    before = await stored.dump()
-    assert await drop(stored, 6, interval=2) == DropStep(n_moved=2)
-    assert (await parts(stored))[0] == {1, 3, 4, 7, 10}
-    steps = [await drop(stored, 11, interval=2) for _ in range(5)]
+    before = await divided.dump()
+    assert await drop(divided, 6, interval=2) == DropStep(n_moved=2)
+    assert (await parts(divided))[0] == {1, 3, 4, 7, 10}
+    steps = [await drop(divided, 11, interval=2) for _ in range(5)]
     moved, dropped = DropStep(n_moved=2), (DropStep(n_updates=2), DropStep(n_updates=4))
     assert steps == [moved, dropped[0], moved, dropped[1], DropStep(rows_before=11)]
-    assert await parts(stored) == {0: {1, 3, 4, 5, 7, 9, 10}}
-    done = await delete_old_bodies(stored.db, "web", stored.epoch, 11, 2)
+    assert await parts(divided) == {0: {1, 3, 4, 5, 7, 9, 10}}
+    done = await divided.delete_old_bodies(11, 2)
     assert (done.n_deleted, done.next_round) == (4, 11)
-    assert await whole_rounds(stored) == {1, 3, 5, 7, 9}
-    after = await stored.dump()
+    assert await whole_rounds(divided) == {1, 3, 5, 7, 9}
+    after = await divided.dump()
     part = list(update_bodies.columns).index(update_bodies.c.part)
     kept = [row for row in before["update_bodies"] if row[1] in {1, 3, 5, 7, 9}]
     assert after["update_bodies"] == [(*row[:part], 0, *row[part + 1 :]) for row in kept]
-    assert [row.body for row in await load_updates(stored.db, "web", 5, "", 9)] == [b"a in 5", b"b in 5"]
+    assert await divided.sent(5) == {"a": b"a in 5", "b": b"b in 5"}
 
 
 @with_parts
 async def test_a_part_with_a_round_that_is_too_large_to_move_stays(divided) -> None:
     """With an interval of 2: the other rounds go row by row. With one of 3 it can be dropped again."""
-    stored = divided
-    assert await drop(stored, 11, interval=2, most_moved=1) == DropStep(rows_before=11)
-    done = await delete_old_bodies(stored.db, "web", stored.epoch, 11, 2)
+    assert await drop(divided, 11, interval=2, most_moved=1) == DropStep(rows_before=11)
+    done = await divided.delete_old_bodies(11, 2)
     assert (done.n_deleted, done.next_round) == (10, 11)
-    assert await whole_rounds(stored) == {1, 3, 5, 7, 9}
-    assert [row.body for row in await load_updates(stored.db, "web", 5, "", 9)] == [b"a in 5", b"b in 5"]
-    assert await drop(stored, 11) == DropStep(n_updates=6)
-    assert await drop(stored, 11) == DropStep(n_updates=6)
-    assert await whole_rounds(stored) == {1, 7}
+    assert await whole_rounds(divided) == {1, 3, 5, 7, 9}
+    assert await divided.sent(5) == {"a": b"a in 5", "b": b"b in 5"}
+    assert await drop(divided, 11) == DropStep(n_updates=6)
+    assert await drop(divided, 11) == DropStep(n_updates=6)
+    assert await whole_rounds(divided) == {1, 7}
 
 
 async def test_of_who_is_erased_no_body_is_left_in_any_part(divided) -> None:
     """Of dropped parts there is nothing to delete; the digest is over what is there, in order of rounds."""
-    stored = divided
-    await drop(stored, 6)
-    whole = await whole_rounds(stored)
-    async with stored.db.reading() as connection:
+    await drop(divided, 6)
+    whole = await whole_rounds(divided)
+    async with divided.db.reading() as connection:
         client = await connection.scalar(select(clients.c.id).where(clients.c.client_id == "a"))
         bodies = select(update_bodies.c.round).where(update_bodies.c.client == client)
         assert set(await connection.scalars(bodies)) == whole
         places = await places_of(connection, client)
         (page,) = pages_of(places)
         assert set(await connection.scalars(select(update_bodies.c.round).where(*page))) == whole
-    erased = await stored.erase("a")
+    erased = await divided.erase("a")
     assert (erased.n_updates, erased.n_rounds) == (10, 10)
-    async with stored.db.reading() as connection:
+    async with divided.db.reading() as connection:
         assert set(await connection.scalars(select(update_bodies.c.client).distinct())) == {client + 1}
         assert await connection.scalar(select(func.count()).select_from(update_bodies)) == len(whole)
 
@@ -258,14 +232,12 @@ async def test_other_keys_seal_what_is_in_any_part(divided, keys: KeyStore) -> N
     assert (done.n_clients, done.n_updates) == (2, 2 * len(whole))
     divided.db.keys = KeyStore(keys.folder)
     for number in whole:
-        bodies = [row.body for row in await load_updates(divided.db, "web", number, "", 9)]
-        assert bodies == [f"{name} in {number}".encode() for name in NAMES]
+        assert await divided.sent(number) == {name: f"{name} in {number}".encode() for name in NAMES}
 
 
 async def test_a_client_is_found_without_looking_through_history(divided) -> None:
     """Its updates by their index on clients, and their bodies by their whole key, in the parts that they are in."""
-    stored = divided
-    async with stored.db.reading() as connection:
+    async with divided.db.reading() as connection:
         places = await places_of(connection, 1)
         (page,) = pages_of([place for place in places if place.round in {2, 3}])
         dialect = connection.dialect
@@ -289,15 +261,14 @@ async def test_a_client_is_found_without_looking_through_history(divided) -> Non
 @with_parts
 async def test_bodies_that_no_statement_finds_are_counted(divided) -> None:
     """Those of no update, and those in another part than their round's; not where that takes too long."""
-    stored = divided
-    async with stored.db.transaction() as connection:
+    async with divided.db.transaction() as connection:
         await connection.execute(text("CREATE TABLE before AS SELECT * FROM update_bodies WHERE round IN (2, 3)"))
         await connection.execute(delete(updates).where(updates.c.round == 2, updates.c.client == 1))
         await connection.execute(update(update_bodies).where(update_bodies.c.round == 3).values(part=0))
-    assert await count_orphans(stored.db, 5.0) == 3
-    async with stored.db.transaction() as connection:
+    assert await count_orphans(divided.db, 5.0) == 3
+    async with divided.db.transaction() as connection:
         await connection.execute(text("LOCK TABLE update_bodies"))
-        assert await count_orphans(stored.db, 0.1) is None
+        assert await count_orphans(divided.db, 0.1) is None
         await connection.execute(delete(update_bodies).where(update_bodies.c.round.in_([2, 3])))
         await connection.execute(text("INSERT INTO update_bodies SELECT * FROM before WHERE round = 3"))
         await connection.execute(text("DROP TABLE before"))

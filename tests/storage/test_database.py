@@ -30,7 +30,7 @@ ROW = {"name": "web", "writer_epoch": 0, "ranker": "linear", "n_features": 3, "c
 
 
 def test_a_wrong_url_names_the_setting_and_the_forms_but_no_password() -> None:
-    """The message tells what to write instead and can go into a log."""
+    """The message tells what to write instead and can go into a log; so can where a database is, and its engine."""
     for url, says in [
         ("nonsense", "it is not a URL"),
         ("postgresql://me:s3cret@host:port/foltr", "it is not a URL"),
@@ -49,11 +49,7 @@ def test_a_wrong_url_names_the_setting_and_the_forms_but_no_password() -> None:
         assert says in message, url
         assert "sqlite:///folder/file.sqlite" in message, url
         assert "cret" not in message, url
-
-
-def test_the_location_has_no_password() -> None:
-    """Neither the location nor the engine's own text tells the password."""
-    for scheme in ["postgresql", "postgres"]:
+    for scheme in ("postgresql", "postgres"):
         db = Database(f"{scheme}://me:s3cret@db.example:5433/foltr?sslmode=require")
         assert db.location == "The PostgreSQL database 'foltr' at db.example:5433", scheme
         assert "s3cret" not in repr(db.engine), scheme
@@ -164,30 +160,42 @@ async def test_every_wait_on_postgresql_is_bounded(postgres_server: PostgresServ
             assert await connection.scalar(text(f"SELECT current_setting('{setting}')")) not in ("0", None)
 
 
-async def test_a_transaction_is_all_or_nothing(migrated: Database) -> None:
-    """A block that raises leaves nothing behind; one that ends is stored."""
-
-    async def fail_half_way() -> None:
-        async with migrated.transaction() as connection:
-            await connection.execute(insert(federations), ROW)
-            raise RuntimeError("half way")
-
-    with pytest.raises(RuntimeError, match="half way"):
-        await fail_half_way()
-    async with migrated.transaction() as connection:
-        assert (await connection.execute(select(federations))).all() == []
-        await connection.execute(insert(federations), ROW)
-    async with migrated.reading() as connection:
-        assert (await connection.execute(select(federations.c.name))).scalars().all() == ["web"]
+async def names(db: Database) -> list[str]:
+    async with db.reading() as connection:
+        return list(await connection.scalars(select(federations.c.name).order_by(federations.c.name)))
 
 
 async def test_a_reading_sees_one_snapshot_beside_the_writer(migrated: Database) -> None:
     """A reader neither waits for the writer nor sees the world change between two statements."""
     async with migrated.reading() as reader:
         assert (await reader.execute(select(federations))).all() == []
-        async with migrated.transaction() as writer:
-            await writer.execute(insert(federations), ROW)
+        await _store_federation(migrated, "web")
         assert (await reader.execute(select(federations))).all() == []
+    # What a constraint refuses is refused again, and leaves nothing.
+    with pytest.raises(DBAPIError) as caught:
+        await _store_federation(migrated, "")
+    assert not is_transient(caught.value)
+    assert await names(migrated) == ["web"]
+
+
+async def test_all_readings_within_a_snapshot_see_the_same(migrated: Database, tmp_path) -> None:
+    """And those before, after, of other tasks and of other databases see what is committed."""
+    go_on = asyncio.Event()
+
+    async def change() -> list[str]:
+        await go_on.wait()
+        await _store_federation(migrated, "web")
+        return await names(migrated)
+
+    changing = asyncio.create_task(change())
+    async with await Database.connect(migrated_sqlite(tmp_path / "other.sqlite")) as other:
+        await _store_federation(other, "elsewhere")
+        async with migrated.snapshot():
+            assert await names(migrated) == []
+            go_on.set()
+            assert await changing == ["web"]
+            assert (await names(migrated), await names(other)) == ([], ["elsewhere"])
+    assert await names(migrated) == ["web"]
 
 
 async def test_moments_come_back_aware_and_in_utc(migrated: Database) -> None:
@@ -199,16 +207,12 @@ async def test_moments_come_back_aware_and_in_utc(migrated: Database) -> None:
         assert found == paris_noon
         assert found.isoformat() == "2026-07-01T10:00:00.000005+00:00"
         with pytest.raises(StatementError, match="no time zone"):
-            await connection.execute(
-                insert(federations),
-                ROW | {"name": "b", "created_at": datetime(2026, 1, 1)},  # noqa: DTZ001
-            )
+            await connection.execute(insert(federations), ROW | {"created_at": datetime(2026, 1, 1)})  # noqa: DTZ001
 
 
 async def test_a_locked_sqlite_file_is_transient(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process that holds the write lock makes us wait, then say so; we may try again."""
-    options = foltr.storage.engines._SQLITE_OPTIONS  # noqa: SLF001 (a wait of seconds shows no more)
-    monkeypatch.setitem(options, "timeout", 0.1)
+    monkeypatch.setitem(foltr.storage.engines._SQLITE_OPTIONS, "timeout", 0.1)  # noqa: SLF001 (seconds show no more)
     path = tmp_path / "foltr.sqlite"
     async with await Database.connect(f"sqlite:///{path}") as db:
         other = sqlite3.connect(path, isolation_level=None)
@@ -316,14 +320,6 @@ async def test_a_session_that_was_ended_is_no_absent_server(database_url: str, s
         said = str(db.unavailable(caught.value))
         assert "PostgreSQL ended this session" in said
         assert "Start PostgreSQL" not in said
-
-
-async def test_a_refused_row_is_not_transient(migrated: Database) -> None:
-    """What a constraint refuses is refused again."""
-    with pytest.raises(DBAPIError) as caught:
-        async with migrated.transaction() as connection:
-            await connection.execute(insert(federations), ROW | {"n_features": 0})
-    assert not is_transient(caught.value)
 
 
 async def test_a_schema_is_changed_without_foreign_keys_and_they_are_back_after_it(database_url: str) -> None:

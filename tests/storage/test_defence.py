@@ -10,73 +10,52 @@ from foltr.storage.aggregation_tables import defence_records
 from foltr.storage.clients import key_of
 from foltr.storage.defence import kept_defence
 from foltr.storage.erasure.client_rows import rows_of
-from foltr.storage.erasure.erasures import note_told
-from foltr.storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, list_jobs, load_job
 from foltr.storage.erasure_records import JobCompletion, JobStep, NewJob
 from foltr.storage.model_tables import models
-from foltr.storage.models import get_model, latest_model
-from foltr.storage.records import NewModel
-from foltr.storage.rounds import begin_aggregation, complete_round
+from foltr.storage.models import get_model
 
-WEIGHTS = bytes(12)
-
-
-async def end_round(stored, memory: bytes | None) -> None:
-    """End round 5, which the round 6 follows, with model 4."""
-    await begin_aggregation(stored.db, "web", stored.epoch, 5)
-    model, following = NewModel(4, WEIGHTS, None, memory), stored.opening(6, 4)
-    await complete_round(stored.db, "web", stored.epoch, 5, model, stored.opening(5).closes_at, following)
+from .conftest import at
 
 
 async def rows_by_job(stored) -> dict[int, int]:
     """How many clients have a row, by the number of the job; 0 for rounds."""
-    counted = select(defence_records.c.job, func.count()).group_by(defence_records.c.job)
-    async with stored.db.reading() as connection:
-        return {row[0]: row[1] for row in await connection.execute(counted)}
+    return dict(await stored.read(select(defence_records.c.job, func.count()).group_by(defence_records.c.job)))
 
 
 async def remembered(stored) -> bytes | None:
-    model = await latest_model(stored.db, "web")
+    model = await stored.latest_model()
     return model.defence_state
 
 
 async def test_a_model_row_names_nobody_and_who_reads_it_gets_all(learned) -> None:
     """A record is a row with the client's key; of two reads the bytes are those that were stored."""
     memory = memory_of("a", "b", "c")
-    await end_round(learned, memory)
+    await learned.end(5, 4, defence_state=memory)
     assert await remembered(learned) == memory
     assert (await get_model(learned.db, "web", 4)).defence_state == memory
-    async with learned.db.reading() as connection:
-        (shared,) = await connection.scalars(select(models.c.defence_state).where(models.c.defence_state.is_not(None)))
-        records = list(await connection.scalars(select(defence_records.c.record).order_by(defence_records.c.client)))
-    assert (shared, dict(zip("abc", records, strict=True))) == split_records(memory)
+    ((shared,),) = await learned.read(select(models.c.defence_state).where(models.c.defence_state.is_not(None)))
+    records = await learned.read(select(defence_records.c.record).order_by(defence_records.c.client))
+    assert (shared, {name: record for name, (record,) in zip("abc", records, strict=True)}) == split_records(memory)
     assert (await rows_of(learned.db, "web", "c"))["defence_records"] == 1
 
 
 async def test_whoever_is_not_remembered_any_more_has_no_row(learned) -> None:
     """The next model's memory takes the place of the last one's; a rule that remembers nothing deletes all."""
-    await end_round(learned, memory_of("a", "c"))
-    await begin_aggregation(learned.db, "web", learned.epoch, 6)
-    at = learned.opening(6).closes_at
+    await learned.end(5, 4, defence_state=memory_of("a", "c"))
     memory = memory_of("b", "c", n_rounds=2)
-    model = NewModel(5, WEIGHTS, None, memory)
-    await complete_round(learned.db, "web", learned.epoch, 6, model, at, learned.opening(7, 5))
-    assert await remembered(learned) == memory
-    assert await rows_by_job(learned) == {0: 2}
-    await begin_aggregation(learned.db, "web", learned.epoch, 7)
-    model = NewModel(6, WEIGHTS, None, None)
-    await complete_round(learned.db, "web", learned.epoch, 7, model, at, learned.opening(8, 6))
+    await learned.end(6, 5, defence_state=memory)
+    assert (await remembered(learned), await rows_by_job(learned)) == (memory, {0: 2})
+    await learned.end(7, 6)
     assert (await remembered(learned), await rows_by_job(learned)) == (None, {})
 
 
 async def test_to_forget_a_client_deletes_its_record_and_writes_no_model(learned) -> None:
     """Everybody else's record stays as it was, and the federation's other part."""
-    await end_round(learned, memory_of("b", "c"))
-    before = (await learned.dump())["models"]
+    await learned.end(5, 4, defence_state=memory_of("b", "c"))
+    untouched = select(*(column for column in models.columns if column is not models.c.tainted_at))
+    before = await learned.read(untouched)
     await learned.erase("c")
-    after = (await learned.dump())["models"]
-    untouched = [index for index, column in enumerate(models.columns) if column is not models.c.tainted_at]
-    assert [[row[i] for i in untouched] for row in after] == [[row[i] for i in untouched] for row in before]
+    assert await learned.read(untouched) == before
     assert await rows_by_job(learned) == {0: 1}
     memory = await remembered(learned)
     assert memory is not None
@@ -89,73 +68,46 @@ async def test_a_memory_made_before_a_client_was_forgotten_stores_nothing_of_it(
     """A job's step takes seconds, and the client may be erased meanwhile; also once its name is gone as well."""
     row = await learned.erase_with_key("c")
     if is_told:
-        await note_told(learned.db, "web", learned.epoch, row.pseudonym)
-    await end_round(learned, memory_of("a", "b", "c"))
+        await learned.note_told(row.pseudonym)
+    await learned.end(5, 4, defence_state=memory_of("a", "b", "c"))
     assert await rows_by_job(learned) == {0: 2}
-    async with learned.db.reading() as connection:
-        of_c = defence_records.c.client == key_of("web", "c")
-        assert list(await connection.scalars(select(defence_records.c.client).where(of_c))) == []
+    assert await learned.read(select(defence_records).where(defence_records.c.client == key_of("web", "c"))) == []
 
 
 @pytest.fixture
 async def unlearning(learned):
     """A federation whose rounds remember a, and whose job, begun as c was forgotten, remembers a and b after a step."""
-    await end_round(learned, memory_of("a", "c"))
+    await learned.end(5, 4, defence_state=memory_of("a", "c"))
     await learned.erase_with_key("c")
-    at = learned.request("c").erased_at
-    new = NewJob(1, "fed_eraser", 2, 3, at, 0, 1, 2)
-    await create_job(learned.db, "web", learned.epoch, new)
-    step = JobStep(1, 1, 2, WEIGHTS, 1.0, defence_state=memory_of("a", "b"))
-    await commit_step(learned.db, "web", learned.epoch, 1, step)
+    # It begins with each record of those who stay as it is, and no progress yet: its models go along another path.
+    created = await learned.create_job(NewJob(1, "fed_eraser", 2, 3, at(101), 0, 1, 2))
+    assert created == await learned.load_job()
+    before, begun = (ClientRecords.from_bytes(each, 3) for each in (await remembered(learned), created.defence_state))
+    assert (begun.client_ids, begun.n_rounds, begun.progress.tolist()) == (("a",), 1, [0.0] * 3)
+    assert begun.clients.tobytes() == before.clients.tobytes()
+    await learned.commit_step(1, JobStep(1, 1, 2, bytes(12), 1.0, defence_state=memory_of("a", "b")))
     return learned
 
 
-async def test_a_job_begins_with_what_the_rounds_remember_of_those_who_stay(learned) -> None:
-    """Each record as it is, and no progress yet: its models go along another path."""
-    await end_round(learned, memory_of("a", "c"))
-    await learned.erase_with_key("c")
-    at = learned.request("c").erased_at
-    created = await create_job(learned.db, "web", learned.epoch, NewJob(1, "fed_eraser", 2, 3, at, 0, 1, 2))
-    job = await load_job(learned.db, "web")
-    before, begun = (ClientRecords.from_bytes(memory, 3) for memory in (await remembered(learned), job.defence_state))
-    assert (begun.client_ids, begun.n_rounds, begun.progress.tolist()) == (("a",), 1, [0.0] * 3)
-    assert begun.clients.tobytes() == before.clients.tobytes()
-    assert created == job
-
-
-async def test_a_job_remembers_apart_from_the_rounds(unlearning) -> None:
-    """Both are read whole, and each forgets its own."""
-    job = await load_job(unlearning.db, "web")
-    assert job.defence_state == memory_of("a", "b")
-    assert [found.defence_state for found in await list_jobs(unlearning.db, "web")] == [memory_of("a", "b")]
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_job_remembers_apart_from_the_rounds(unlearning, fails) -> None:
+    """Both are read whole, and each forgets its own; a job that failed leaves nothing."""
+    assert (await unlearning.load_job()).defence_state == memory_of("a", "b")
+    assert [found.defence_state for found in await unlearning.list_jobs()] == [memory_of("a", "b")]
     assert await rows_by_job(unlearning) == {0: 1, 1: 2}
-    await unlearning.erase_with_key("b")
-    assert await rows_by_job(unlearning) == {0: 1, 1: 1}
-
-
-async def test_a_job_that_failed_leaves_nothing_that_it_remembered(unlearning) -> None:
-    at = unlearning.request("c").erased_at
-    await fail_job(unlearning.db, "web", unlearning.epoch, 1, "nobody answers", at)
-    assert await rows_by_job(unlearning) == {0: 1}
-
-
-async def test_a_swap_stores_what_the_rounds_go_on_from(unlearning) -> None:
-    """With the job's model, in the one transaction; of what the job remembered nothing stays."""
-    memory = memory_of("a", n_rounds=7)
-    await swap(unlearning, memory)
-    assert await remembered(unlearning) == memory
-    assert await kept_defence(unlearning.db, "web", 5) == memory
-    assert await rows_by_job(unlearning) == {0: 1, 1: 1}
+    if fails:
+        await unlearning.fail_job(1, "nobody answers", at(101))
+    else:
+        await unlearning.erase_with_key("b")
+    assert await rows_by_job(unlearning) == ({0: 1} if fails else {0: 1, 1: 1})
 
 
 async def test_what_was_remembered_at_a_swap_stays_with_its_model(unlearning) -> None:
     """While the rounds go on; whoever is forgotten vanishes from it, and it says that it is not whole."""
-    memory = memory_of("a", "b", n_rounds=7)
+    memory, following = memory_of("a", "b", n_rounds=7), memory_of("a", "b", n_rounds=8)
     await swap(unlearning, memory)
-    await begin_aggregation(unlearning.db, "web", unlearning.epoch, 7)
-    at, following = unlearning.opening(7).closes_at, memory_of("a", "b", n_rounds=8)
-    model = NewModel(6, WEIGHTS, None, following)
-    await complete_round(unlearning.db, "web", unlearning.epoch, 7, model, at, unlearning.opening(8, 6))
+    assert (await remembered(unlearning), await rows_by_job(unlearning)) == (memory, {0: 2, 1: 2})
+    await unlearning.end(7, 6, defence_state=following)
     assert await remembered(unlearning) == following
     assert await kept_defence(unlearning.db, "web", 5) == memory
     assert (await get_model(unlearning.db, "web", 5)).defence_state == memory
@@ -164,14 +116,7 @@ async def test_what_was_remembered_at_a_swap_stays_with_its_model(unlearning) ->
     with pytest.raises(DataError, match="given with model 5 is not whole, as clients were erased"):
         await kept_defence(unlearning.db, "web", 5)
     assert await rows_by_job(unlearning) == {0: 1, 1: 1}
-
-
-async def test_a_rule_that_remembers_nothing_after_a_swap_leaves_what_was_kept(unlearning) -> None:
-    """The rounds' rows go, and those that belong to the swap's model stay with it."""
-    await swap(unlearning, memory_of("a"))
-    await begin_aggregation(unlearning.db, "web", unlearning.epoch, 7)
-    at, model = unlearning.opening(7).closes_at, NewModel(6, WEIGHTS, None, None)
-    await complete_round(unlearning.db, "web", unlearning.epoch, 7, model, at, unlearning.opening(8, 6))
+    await unlearning.end(8, 7)  # by a rule that remembers nothing: what was kept stays
     assert (await remembered(unlearning), await rows_by_job(unlearning)) == (None, {1: 1})
 
 
@@ -179,9 +124,7 @@ async def test_what_was_kept_goes_with_a_model_that_is_withdrawn(unlearning) -> 
     """Nothing can be repeated from it."""
     await unlearning.erase_with_key("b")
     await swap(unlearning, memory_of("a", n_rounds=7))
-    await create_job(
-        unlearning.db, "web", unlearning.epoch, NewJob(2, "relearn", 2, 3, unlearning.request("b").erased_at, 0, 1, 2)
-    )
+    await unlearning.create_job(NewJob(2, "relearn", 2, 3, at(101), 0, 1, 2))
     await swap(unlearning, memory_of("a", n_rounds=8), job=2, version=6)
     assert await rows_by_job(unlearning) == {0: 1, 2: 1}
     assert await kept_defence(unlearning.db, "web", 5) is None
@@ -190,6 +133,6 @@ async def test_what_was_kept_goes_with_a_model_that_is_withdrawn(unlearning) -> 
 
 async def swap(stored, memory: bytes, job: int = 1, version: int = 5) -> None:
     """Put a job's model in service, in the place of the round that is open."""
-    at = stored.request("c").erased_at
-    completion = JobCompletion(version, at, {}, version + 1, stored.opening(version + 2, version), defence_state=memory)
-    await complete_job(stored.db, "web", stored.epoch, job, completion, lambda *_: "")
+    following = stored.opening(version + 2, version)
+    completion = JobCompletion(version, at(101), {}, version + 1, following, defence_state=memory)
+    await stored.complete_job(job, completion, lambda *_: "")

@@ -4,14 +4,11 @@ import dataclasses
 
 import pytest
 
-from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.states import OrderOutcome
-from foltr.storage.arrivals import load_clients
-from foltr.storage.federations import create_federation, get_federation
-from foltr.storage.orders import find_orders
 from foltr.storage.queries import get_client, list_quarantined, online_members
 from foltr.storage.records import Batch, DeadlineChange, MembershipChange, NewOrder, QuarantineChange
-from foltr.storage.rounds import begin_aggregation, load_open_round, open_round
+
+from .conftest import at
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
@@ -23,46 +20,26 @@ async def tell(stored, *changes, client="a"):
     return await get_client(stored.db, "web", client)
 
 
-def moment(stored, seconds=0):
-    opening = stored.opening(1)
-    return opening.opened_at + seconds * (opening.closes_at - opening.opened_at) / 60
-
-
-async def test_a_join_stores_who_it_is(stored) -> None:
-    """Key, serial and sequence number come back as they were given."""
-    joined = {"at": moment(stored), "sequence": 2**63 - 1, "public_key": KEY, "enrolment_serial": 7}
-    row = await tell(stored, ("joined", joined))
-    assert row in await load_clients(stored.db, "web")
-    assert (row.public_key, row.enrolment_serial, row.membership_sequence, row.status_sequence) == (
-        KEY,
-        7,
-        2**63 - 1,
-        0,
-    )
-    assert row.revoked_at is None
-
-
 async def test_revoked_and_back(stored) -> None:
     """A revoked client has left, since when; its newest sequence numbers stay; a join with a new enrolment ends it.
 
-    Who had left before has left when it left.
+    Who had left before has left when it left. The roster may name devices that never joined.
     """
-    at, later = moment(stored), moment(stored, 5)
-    joined = {"at": at, "sequence": 5, "public_key": KEY, "enrolment_serial": 1}
-    row = await tell(stored, ("joined", joined), ("revoked", {"at": later}))
+    assert await tell(stored, ("revoked", {"at": at(0)}), client="nobody") is None
+    later = at(5)
+    joined = {"at": at(0), "sequence": 2**63 - 1, "public_key": KEY, "enrolment_serial": 1}
+    row = await tell(stored, ("joined", joined))
+    assert row in await stored.load_clients()
+    assert (row.status_sequence, row.revoked_at) == (0, None)
+    row = await tell(stored, ("revoked", {"at": later}))
     assert (row.membership, row.online, row.left_at, row.revoked_at) == ("left", False, later, later)
-    assert (row.membership_sequence, row.public_key, row.enrolment_serial) == (5, KEY, 1)
-    renewed = {"at": moment(stored, 9), "sequence": 1, "public_key": OTHER_KEY, "enrolment_serial": 2}
+    assert (row.membership_sequence, row.public_key, row.enrolment_serial) == (2**63 - 1, KEY, 1)
+    renewed = {"at": at(9), "sequence": 1, "public_key": OTHER_KEY, "enrolment_serial": 2}
     row = await tell(stored, ("joined", renewed))
     assert (row.membership, row.online, row.left_at, row.revoked_at) == ("joined", True, None, None)
-    assert row.joined_at == moment(stored, 9)
-    row = await tell(stored, ("left", {"at": at, "sequence": 2}), ("revoked", {"at": later}))
-    assert (row.left_at, row.revoked_at) == (at, later)
-
-
-async def test_revoking_a_stranger_changes_nothing(stored) -> None:
-    """The roster may name devices that never joined."""
-    assert await tell(stored, ("revoked", {"at": moment(stored)}), client="nobody") is None
+    assert row.joined_at == at(9)
+    row = await tell(stored, ("left", {"at": at(0), "sequence": 2}), ("revoked", {"at": later}))
+    assert (row.left_at, row.revoked_at) == (at(0), later)
 
 
 @pytest.mark.parametrize("change", ["withdrawal", "deadline"])
@@ -70,20 +47,15 @@ async def test_a_decided_round_gives_nothing_back_and_gets_no_other_deadline(sto
     """Its updates may be in a model already; nothing of such a batch is kept, nor is an order's number used up."""
     await stored.join("a")
     await stored.open(1)
-    await stored.commit(Batch(updates=[stored.update("a")]))
-    await begin_aggregation(stored.db, "web", stored.epoch, 1)
-    before = await stored.dump()
-    batches = {
-        "withdrawal": Batch(withdrawn=[(1, "a")]),
-        "deadline": Batch(deadline=order(stored, 5.0), orders=[given(stored, 1)]),
-    }
-    with pytest.raises(ProtocolViolationError, match=r"not collecting for rounds \[1\]"):
+    await stored.send("a")
+    await stored.begin_aggregation(1)
+    batches = {"withdrawal": Batch(withdrawn=[(1, "a")]), "deadline": Batch(deadline=order(5.0), orders=[given(1)])}
+    async with stored.refuses(match=r"not collecting for rounds \[1\]"):
         await stored.commit(batches[change])
-    assert await stored.dump() == before
 
 
 async def roster_of(stored):
-    federation = await get_federation(stored.db, "web")
+    federation = await stored.get_federation()
     return federation.roster_version, federation.roster
 
 
@@ -95,95 +67,78 @@ async def test_an_older_roster_never_replaces_a_newer_one(stored) -> None:
         assert await roster_of(stored) == (expected, b"roster %d" % expected)
 
 
-def order(stored, seconds, number=1):
-    return DeadlineChange(number, moment(stored, 0), seconds, moment(stored, seconds))
+def order(seconds, number=1):
+    return DeadlineChange(number, at(0), seconds, at(seconds))
 
 
-def given(stored, number, **changes):
-    order = NewOrder(number, "set_deadline", b"signed", bytes(32), OrderOutcome.OBEYED, moment(stored))
+def given(number, **changes):
+    order = NewOrder(number, "set_deadline", b"signed", bytes(32), OrderOutcome.OBEYED, at(0))
     return dataclasses.replace(order, **changes)
 
 
-async def open_with(stored, **changes):
-    await open_round(stored.db, "web", stored.epoch, dataclasses.replace(stored.opening(1), **changes))
-
-
 async def times(stored):
-    found = await load_open_round(stored.db, "web")
-    return found[0].min_time_s, found[0].max_time_s, (found[0].closes_at - found[0].opened_at).total_seconds()
+    found, _ = await stored.load_open_round()
+    return found.min_time_s, found.max_time_s, (found.closes_at - found.opened_at).total_seconds()
 
 
 async def test_an_ordered_deadline_is_stored_with_its_order(stored) -> None:
     """Shorter takes the minimum time with it, longer leaves it; the order's row says that it was obeyed."""
-    await open_with(stored, min_time_s=30.0)
-    await stored.commit(Batch(deadline=order(stored, 90.0), orders=[given(stored, 1)]))
+    await stored.open(1, min_time_s=30.0)
+    await stored.commit(Batch(deadline=order(90.0), orders=[given(1)]))
     assert await times(stored) == (30.0, 90.0, 90.0)
-    await stored.commit(Batch(deadline=order(stored, 12.5), orders=[given(stored, 2)]))
+    await stored.commit(Batch(deadline=order(12.5), orders=[given(2)]))
     assert await times(stored) == (12.5, 12.5, 12.5)
-    federation = await get_federation(stored.db, "web")
-    assert federation.last_order == 2
-    assert sorted(await find_orders(stored.db, "web", [1, 2, 3])) == [1, 2]
+    assert (await stored.get_federation()).last_order == 2
+    assert sorted(await stored.find_orders([1, 2, 3])) == [1, 2]
 
 
 async def test_a_deadline_and_the_update_that_fills_the_round_share_a_batch(stored) -> None:
     """The order was given while the round collected; that the same batch fills it is no contradiction."""
     await stored.join("a")
     await stored.open(1)
-    await stored.commit(Batch(updates=[stored.update("a")], deadline=order(stored, 5.0), stop_collecting=1))
-    found = await load_open_round(stored.db, "web")
+    await stored.commit(Batch(updates=[stored.update("a")], deadline=order(5.0), stop_collecting=1))
+    found = await stored.load_open_round()
     assert (found[0].state, found[0].max_time_s) == ("aggregating", 5.0)
 
 
 async def test_a_quarantine_is_stored_with_its_order_and_lifted(stored) -> None:
     """Since when and why; the last order stands."""
-    await tell(stored, ("joined", {"at": moment(stored)}))
-    at = moment(stored, 5)
-    await stored.commit(Batch(quarantines=[QuarantineChange("a", at, "it flips signs")], orders=[given(stored, 1)]))
+    await tell(stored, ("joined", {"at": at(0)}))
+    first = QuarantineChange("a", at(5), "it flips signs")
+    await stored.commit(Batch(quarantines=[first], orders=[given(1)]))
     (row,) = await list_quarantined(stored.db, "web")
-    assert (row.client_id, row.quarantined_at, row.quarantine_reason) == ("a", at, "it flips signs")
-    assert await load_clients(stored.db, "web") == [row]
-    later = [QuarantineChange("a", at, "again\0" + "x" * 600), QuarantineChange("a", at, None)]
-    await stored.commit(Batch(quarantines=later[:1], orders=[given(stored, 2)]))
+    assert (row.client_id, row.quarantined_at, row.quarantine_reason) == ("a", at(5), "it flips signs")
+    assert await stored.load_clients() == [row]
+    later = [QuarantineChange("a", at(5), "again\0" + "x" * 600), QuarantineChange("a", at(5), None)]
+    await stored.commit(Batch(quarantines=later[:1], orders=[given(2)]))
     (row,) = await list_quarantined(stored.db, "web")
     assert row.quarantine_reason == "again?" + "x" * 494
-    await stored.commit(Batch(quarantines=later, orders=[given(stored, 3)]))
+    await stored.commit(Batch(quarantines=later, orders=[given(3)]))
     assert await list_quarantined(stored.db, "web") == []
-    (row,) = await load_clients(stored.db, "web")
+    (row,) = await stored.load_clients()
     assert (row.quarantined_at, row.quarantine_reason) == (None, None)
-    federation = await get_federation(stored.db, "web")
-    assert federation.last_order == 3
+    assert (await stored.get_federation()).last_order == 3
 
 
 async def test_a_quarantine_outlives_leaving_and_joining_anew(stored) -> None:
     """Only the operator ends it: not a leave, not a new enrolment. Nobody waits for such a client."""
-    at = moment(stored)
-    await tell(stored, ("joined", {"at": at, "enrolment_serial": 1}))
-    await stored.commit(Batch(quarantines=[QuarantineChange("a", at, "x")]))
-    await tell(stored, ("left", {"at": at}), ("revoked", {"at": at}), ("joined", {"at": at, "enrolment_serial": 2}))
+    await tell(stored, ("joined", {"at": at(0), "enrolment_serial": 1}))
+    await stored.commit(Batch(quarantines=[QuarantineChange("a", at(0), "x")]))
+    await tell(
+        stored, ("left", {"at": at(0)}), ("revoked", {"at": at(0)}), ("joined", {"at": at(0), "enrolment_serial": 2})
+    )
     (row,) = await list_quarantined(stored.db, "web")
     assert (row.membership, row.enrolment_serial, row.quarantine_reason) == ("joined", 2, "x")
     assert await online_members(stored.db, "web") == []
 
 
-async def test_a_quarantine_withdraws_in_the_same_batch(stored) -> None:
-    """As a revocation does: the update of the open round goes in the transaction that excludes its client."""
-    await stored.join("a", "b")
-    await stored.open(1)
-    await stored.commit(Batch(updates=[stored.update("a"), stored.update("b")]))
-    quarantine = QuarantineChange("a", moment(stored), "x")
-    await stored.commit(Batch(quarantines=[quarantine], withdrawn=[(1, "a")], orders=[given(stored, 1)]))
-    found = await load_open_round(stored.db, "web")
-    assert [update.client_id for update in found[1]] == ["b"]
-
-
 async def test_the_first_seeds_never_change(stored) -> None:
     """Whoever could draw again could choose; a federation from before there were any gets them at its next start."""
-    federation = await get_federation(stored.db, "web")
+    federation = await stored.get_federation()
     assert (federation.selection_seed, federation.aggregation_seed) == (None, None)
-    now = moment(stored)
     for seeds in ({"selection_seed": b"1" * 32}, {"selection_seed": b"2" * 32, "aggregation_seed": b"3" * 32}):
-        await create_federation(stored.db, "web", 3, "linear", stored.weights, now, **seeds)
+        await stored.create_federation(3, "linear", stored.weights, at(0), **seeds)
     for _ in range(2):
-        federation = await get_federation(stored.db, "web")
+        federation = await stored.get_federation()
         assert (federation.selection_seed, federation.aggregation_seed) == (b"1" * 32, b"3" * 32)
-        await create_federation(stored.db, "web", 3, "linear", stored.weights, now, aggregation_seed=b"4" * 32)
+        await stored.create_federation(3, "linear", stored.weights, at(0), aggregation_seed=b"4" * 32)

@@ -6,39 +6,24 @@ import pytest
 from sqlalchemy import update
 from support.waiting import PATIENCE_S
 
-from foltr.storage import engines
-from foltr.storage import leases as leases_module
+from foltr.storage import engines, lease_tables, leases
 from foltr.storage.database import is_transient
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.errors import WriterFencedError
-from foltr.storage.federations import claim_federation, get_federation, require_epoch
-from foltr.storage.lease_tables import leases, standbys
-from foltr.storage.leases import (
-    STANDBY_S,
-    Claimant,
-    end_stale_sessions,
-    find_lease,
-    forget_standby,
-    give_up_lease,
-    list_standbys,
-    note_standby,
-    renew_lease,
-    take_lease,
-)
+from foltr.storage.federations import claim_federation, require_epoch
 
 
 @pytest.fixture(autouse=True)
 def _no_lease_runs_out_by_itself(monkeypatch) -> None:
     """Nor does anybody give up on a lock, however long a busy machine takes: tests move a lease's end themselves."""
-    monkeypatch.setattr(leases_module, "LEASE_S", PATIENCE_S)
-    monkeypatch.setattr(leases_module, "_LONGEST_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(leases, "LEASE_S", PATIENCE_S)
+    monkeypatch.setattr(leases, "_LONGEST_WAIT_S", PATIENCE_S)
     monkeypatch.setitem(engines._SQLITE_OPTIONS, "timeout", PATIENCE_S)  # noqa: SLF001
 
 
 async def shift(stored, seconds: float) -> None:
     """Move the end of the lease, as time would."""
-    async with stored.db.transaction() as connection:
-        await connection.execute(update(leases).values(expires_at=DatabaseNow(seconds)))
+    await stored.write(update(lease_tables.leases).values(expires_at=DatabaseNow(seconds)))
 
 
 async def test_of_several_that_try_one_takes_it(stored) -> None:
@@ -46,84 +31,76 @@ async def test_of_several_that_try_one_takes_it(stored) -> None:
     holder = ""
     for free in ("nobody had it", "given up", "over"):
         if free == "given up":
-            await give_up_lease(stored.db, "web", holder)
+            await leases.give_up_lease(stored.db, "web", holder)
         elif free == "over":
             await shift(stored, -0.1)
-        took = await asyncio.gather(*(take_lease(stored.db, "web", f"host:{i}") for i in range(8)))
+        took = await asyncio.gather(*(leases.take_lease(stored.db, "web", f"host:{i}") for i in range(8)))
         assert took.count(True) == 1
         holder = f"host:{took.index(True)}"
-        lease = await find_lease(stored.db, "web")
+        lease = await leases.find_lease(stored.db, "web")
         assert (lease.holder, lease.is_held) == (holder, True)
         assert 0 < lease.left_s <= PATIENCE_S
 
 
 async def test_it_is_over_unless_it_is_renewed(stored) -> None:
     """Its holder may renew it, also once it is over; nobody else may, and once another has it, it is lost."""
-    assert await find_lease(stored.db, "web") is None
-    assert not await renew_lease(stored.db, "web", "a")
-    assert await take_lease(stored.db, "web", "a")
-    assert not await take_lease(stored.db, "web", "b")
-    assert not await renew_lease(stored.db, "web", "b")
+    assert await leases.find_lease(stored.db, "web") is None
+    assert not await leases.renew_lease(stored.db, "web", "a")
+    assert await leases.take_lease(stored.db, "web", "a")
+    assert not await leases.take_lease(stored.db, "web", "b")
+    assert not await leases.renew_lease(stored.db, "web", "b")
     await shift(stored, -0.1)
-    found = await find_lease(stored.db, "web")
-    assert not found.is_held
-    assert await renew_lease(stored.db, "web", "a")
-    assert not await take_lease(stored.db, "web", "b")
+    assert not (await leases.find_lease(stored.db, "web")).is_held
+    assert await leases.renew_lease(stored.db, "web", "a")
+    assert not await leases.take_lease(stored.db, "web", "b")
     await shift(stored, -0.1)
-    assert await take_lease(stored.db, "web", "b")
-    assert not await renew_lease(stored.db, "web", "a")
-    await give_up_lease(stored.db, "web", "a")
-    found = await find_lease(stored.db, "web")
-    assert found.holder == "b"
-
-
-async def test_a_clock_that_is_set_back_keeps_nobody_waiting(stored) -> None:
-    """A lease that ends further away than any lasts is over: the one that took it may be gone for long."""
-    assert await take_lease(stored.db, "web", "a")
+    assert await leases.take_lease(stored.db, "web", "b")
+    assert not await leases.renew_lease(stored.db, "web", "a")
+    await leases.give_up_lease(stored.db, "web", "a")
+    assert (await leases.find_lease(stored.db, "web")).holder == "b"
+    # One that ends further away than any lasts is over: the clock was set back, and who took it may be gone for long.
     await shift(stored, 3600)
-    found = await find_lease(stored.db, "web")
-    assert not found.is_held
-    assert await take_lease(stored.db, "web", "b")
+    assert not (await leases.find_lease(stored.db, "web")).is_held
+    assert await leases.take_lease(stored.db, "web", "a")
 
 
 async def test_a_claim_has_the_lease_with_it(stored) -> None:
     """Who takes over has it at once; who waited claims only while the lease is its own, and else nothing is claimed."""
-    await claim_federation(stored.db, "web", 0.0, Claimant("a", takes_over=True))
-    await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=True))
-    assert not await renew_lease(stored.db, "web", "a")
-    before = await get_federation(stored.db, "web")
+    await claim_federation(stored.db, "web", 0.0, leases.Claimant("a", takes_over=True))
+    await claim_federation(stored.db, "web", 0.0, leases.Claimant("b", takes_over=True))
+    assert not await leases.renew_lease(stored.db, "web", "a")
+    before = await stored.get_federation()
     with pytest.raises(WriterFencedError, match="another federator took over before this one could lead"):
-        await claim_federation(stored.db, "web", 0.0, Claimant("a", takes_over=False))
-    assert await get_federation(stored.db, "web") == before
-    assert await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=False)) > stored.epoch
-    lease = await find_lease(stored.db, "web")
-    assert lease.holder == "b"
+        await claim_federation(stored.db, "web", 0.0, leases.Claimant("a", takes_over=False))
+    assert await stored.get_federation() == before
+    assert await claim_federation(stored.db, "web", 0.0, leases.Claimant("b", takes_over=False)) > stored.epoch
+    assert (await leases.find_lease(stored.db, "web")).holder == "b"
 
 
 @pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
 async def test_it_is_renewed_while_the_federations_row_is_locked(stored) -> None:
     """A round that closes for longer than the lease lasts does not lose it, nor keeps it from being taken."""
-    assert await take_lease(stored.db, "web", "a")
+    assert await leases.take_lease(stored.db, "web", "a")
     async with stored.db.transaction() as closing:
         await require_epoch(closing, "web", stored.epoch)
         async with asyncio.timeout(PATIENCE_S):
-            assert await renew_lease(stored.db, "web", "a")
+            assert await leases.renew_lease(stored.db, "web", "a")
             await shift(stored, -0.1)
-            assert await take_lease(stored.db, "web", "b")
+            assert await leases.take_lease(stored.db, "web", "b")
 
 
 @pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_it_is_not_taken_after_a_wait_for_the_lock(stored, monkeypatch) -> None:
     """In SQLite the leader's own transaction keeps it from renewing: who waited for the lock lets it renew first."""
-    assert await take_lease(stored.db, "web", "a")
+    assert await leases.take_lease(stored.db, "web", "a")
     await shift(stored, -0.1)
-    monkeypatch.setattr(leases_module, "_LONGEST_WAIT_S", 0.01)
+    monkeypatch.setattr(leases, "_LONGEST_WAIT_S", 0.01)
     async with stored.db.transaction():
-        taking = asyncio.create_task(take_lease(stored.db, "web", "b"))
+        taking = asyncio.create_task(leases.take_lease(stored.db, "web", "b"))
         await asyncio.sleep(0.05)
     assert not await taking
-    monkeypatch.setattr(leases_module, "_LONGEST_WAIT_S", PATIENCE_S)
-    assert await take_lease(stored.db, "web", "b")
+    monkeypatch.setattr(leases, "_LONGEST_WAIT_S", PATIENCE_S)
+    assert await leases.take_lease(stored.db, "web", "b")
 
 
 @pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
@@ -137,7 +114,7 @@ async def test_a_leader_that_is_stopped_within_a_transaction_lets_go_of_its_lock
             async with leading.transaction() as connection:
                 await require_epoch(connection, "web", stored.epoch)
                 async with asyncio.timeout(PATIENCE_S):
-                    await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=True))
+                    await claim_federation(stored.db, "web", 0.0, leases.Claimant("b", takes_over=True))
                 await require_epoch(connection, "web", stored.epoch)
         assert is_transient(failed.value)
 
@@ -145,16 +122,14 @@ async def test_a_leader_that_is_stopped_within_a_transaction_lets_go_of_its_lock
 async def test_who_waits_is_known_for_a_while(stored) -> None:
     """A standby is listed until it says that it waits no longer, or was not seen for long."""
     for holder in ("b", "a", "b"):
-        await note_standby(stored.db, "web", holder)
-    assert await list_standbys(stored.db, "web") == ["a", "b"]
-    await forget_standby(stored.db, "web", "a")
-    assert await list_standbys(stored.db, "web") == ["b"]
-    async with stored.db.transaction() as connection:
-        await connection.execute(update(standbys).values(seen_at=DatabaseNow(-STANDBY_S - 1)))
-    assert await list_standbys(stored.db, "web") == []
-    await note_standby(stored.db, "web", "c")
-    assert (await stored.dump())["standbys"][0][:2] == ("web", "c")
-    assert len((await stored.dump())["standbys"]) == 1
+        await leases.note_standby(stored.db, "web", holder)
+    assert await leases.list_standbys(stored.db, "web") == ["a", "b"]
+    await leases.forget_standby(stored.db, "web", "a")
+    assert await leases.list_standbys(stored.db, "web") == ["b"]
+    await stored.write(update(lease_tables.standbys).values(seen_at=DatabaseNow(-leases.STANDBY_S - 1)))
+    assert await leases.list_standbys(stored.db, "web") == []
+    await leases.note_standby(stored.db, "web", "c")
+    assert [row[:2] for row in (await stored.dump())["standbys"]] == [("web", "c")]
 
 
 @pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
@@ -162,16 +137,16 @@ async def test_the_sessions_of_a_leader_that_hangs_are_ended(stored) -> None:
     """By its name alone, once its lease is over: what it holds within a transaction is free, and it may try again."""
     url = stored.db.engine.url.render_as_string(hide_password=False).replace("+asyncpg", "")
     async with await type(stored.db).connect(url, process="a") as leading:
-        assert await take_lease(stored.db, "web", "a")
+        assert await leases.take_lease(stored.db, "web", "a")
         with pytest.raises(Exception, match=r"terminat|closed|in progress") as failed:  # noqa: PT012
             async with leading.transaction() as connection:
                 await require_epoch(connection, "web", stored.epoch)
-                await end_stale_sessions(stored.db, "web")
+                await leases.end_stale_sessions(stored.db, "web")
                 await require_epoch(connection, "web", stored.epoch)  # it leads, and nobody is in its way
                 await shift(stored, -0.1)
-                await end_stale_sessions(stored.db, "web")
+                await leases.end_stale_sessions(stored.db, "web")
                 async with asyncio.timeout(PATIENCE_S):
-                    await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=True))
+                    await claim_federation(stored.db, "web", 0.0, leases.Claimant("b", takes_over=True))
                 await require_epoch(connection, "web", stored.epoch)
         assert is_transient(failed.value)
         with pytest.raises(WriterFencedError):

@@ -20,12 +20,10 @@ from foltr.federator.leading.standby import Standby
 from foltr.storage import keys as keys_module
 from foltr.storage import rekeying
 from foltr.storage.database import Database
-from foltr.storage.erasure.erasures import note_told
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
 from foltr.storage.keys import KeyStore
 from foltr.storage.lease_tables import leases
-from foltr.storage.records import Batch
 from foltr.storage.rekeying import Rekeyed, rekey
 from foltr.storage.rounds import load_updates
 
@@ -47,9 +45,13 @@ async def opened(db: Database, folder: Path) -> dict[int, list[str]]:
     return {number: [row.body.decode() for row in of_round] for number, of_round in rows.items()}
 
 
+async def rekeyed(stored, interval_s: float = 1.0) -> Rekeyed:
+    return await rekey(stored.db, "web", interval_s, lambda *_: None)
+
+
 async def done_again(stored, folder: Path) -> Rekeyed:
     stored.db.keys = KeyStore(folder)
-    return await rekey(stored.db, "web", 2.0, lambda *_: None)
+    return await rekeyed(stored, 2.0)
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -68,18 +70,23 @@ async def test_a_copy_of_the_former_keys_opens_nothing(learned, keys: KeyStore, 
     for number in SENT:
         learned.db.keys = KeyStore(stolen)
         with pytest.raises(DataError, match="another data key"):
-            await load_updates(learned.db, "web", number, "", 10)
+            await learned.load_updates(number, "", 10)
     with pytest.raises(WriterFencedError):
-        await learned.commit(Batch(updates=[learned.update("a", "a5", 5)]))
+        await learned.send("a", number=5)
     assert leftovers(keys.folder) == []
 
 
 async def test_after_somebody_was_forgotten_the_others_get_other_keys(learned, keys: KeyStore) -> None:
-    """Its erasure has lost its name by then, and does not stand for everybody."""
-    row = await learned.erase_with_key("c")
-    await note_told(learned.db, "web", learned.epoch, row.pseudonym)
+    """Its erasure has lost its name by then; until then its key stays the very one that its receipt tells of."""
+    row = await learned.erase("c")
+    assert (await done_again(learned, keys.folder)).n_clients == 2
+    assert KeyStore(keys.folder).has("web", "c", row.key_fingerprint)
+    await learned.claim_federation(1.0)
+    await learned.erase_with_key("c")
+    await learned.note_told(row.pseudonym)
+    keys = learned.db.keys
     before = {name: keys.key("web", name) for name in ("a", "b")}
-    done = await rekey(learned.db, "web", 1.0, lambda *_: None)
+    done = await rekeyed(learned)
     assert done == Rekeyed(n_clients=2, n_updates=7, n_without_key=0)
     after = KeyStore(keys.folder)
     assert all(after.key("web", name) != key for name, key in before.items())
@@ -87,9 +94,7 @@ async def test_after_somebody_was_forgotten_the_others_get_other_keys(learned, k
 
 @pytest.mark.parametrize("step", ["in_rekey_transaction", "rekeyed", "key_taken_up", "link", "rename", "_overwrite"])
 @pytest.mark.parametrize("when", [1, pytest.param(2, marks=pytest.mark.nightly)])
-async def test_it_may_die_anywhere(
-    learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch, step: str, when: int
-) -> None:
+async def test_it_may_die_anywhere(learned, keys, monkeypatch, step: str, when: int) -> None:
     """What is stored opens at once, a federator that starts seals with the right key, and the command ends it later."""
     n_reached = 0
 
@@ -106,19 +111,17 @@ async def test_it_may_die_anywhere(
             before = Path.rename
             patched.setattr(Path, "rename", lambda path, to: dies() if path.suffix == ".next" else before(path, to))
         elif step == "_overwrite":
-            overwrite = keys_module._overwrite  # noqa: SLF001 (a process may die in it)
-            patched.setattr(
-                keys_module, "_overwrite", lambda path: dies() if path.exists() and path.suffix else overwrite(path)
-            )
+            write = keys_module._overwrite  # noqa: SLF001 (a process may die in it)
+            patched.setattr(keys_module, step, lambda path: dies() if path.exists() and path.suffix else write(path))
         else:
             patched.setattr(rekeying, "failpoint", lambda name: dies() if name == step else None)
         with pytest.raises(Died):
-            await rekey(learned.db, "web", 1.0, lambda *_: None)
+            await rekeyed(learned)
     assert await opened(learned.db, keys.folder) == SENT
     # A federator starts in between, and clients go on.
     learned.db.keys = KeyStore(keys.folder)
-    learned.epoch = await claim_federation(learned.db, "web", 1.0)
-    await learned.commit(Batch(updates=[learned.update("a", "a5", 5, body=b"a in 5")]))
+    await learned.claim_federation(1.0)
+    await learned.send("a", number=5, body=b"a in 5")
     sent = SENT | {5: ["a in 5", "c in 5"]}
     assert await opened(learned.db, keys.folder) == sent
     assert (await done_again(learned, keys.folder)).n_clients == 3
@@ -127,9 +130,7 @@ async def test_it_may_die_anywhere(
 
 
 @pytest.mark.parametrize("step", ["in_rekey_transaction", "rekeyed", "key_taken_up"])
-async def test_whoever_is_forgotten_in_between_leaves_no_key(
-    learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+async def test_whoever_is_forgotten_in_between_leaves_no_key(learned, keys, monkeypatch, step: str) -> None:
     """Its updates are sealed with the one it had, or with the next: by their fingerprint both are destroyed."""
 
     def dies(name: str) -> None:
@@ -139,20 +140,13 @@ async def test_whoever_is_forgotten_in_between_leaves_no_key(
     with monkeypatch.context() as patched:
         patched.setattr(rekeying, "failpoint", dies)
         with pytest.raises(Died):
-            await rekey(learned.db, "web", 1.0, lambda *_: None)
+            await rekeyed(learned)
     learned.db.keys = KeyStore(keys.folder)
-    learned.epoch = await claim_federation(learned.db, "web", 1.0)
+    await learned.claim_federation(1.0)
     row = await learned.erase("a")
     assert learned.db.keys.destroy("web", "a", row.key_fingerprint)
     assert KeyStore(keys.folder).find("web", "a") is None
     assert leftovers(keys.folder) == []
-
-
-async def test_the_key_of_who_is_being_erased_stays_the_one_that_is_to_be_destroyed(learned, keys: KeyStore) -> None:
-    """Its receipt tells of that very key."""
-    row = await learned.erase("a")
-    assert (await done_again(learned, keys.folder)).n_clients == 2
-    assert KeyStore(keys.folder).destroy("web", "a", row.key_fingerprint)
 
 
 async def test_a_key_that_is_missing_is_told_and_nothing_of_that_client_changed(learned, keys: KeyStore) -> None:
@@ -165,9 +159,7 @@ async def test_a_key_that_is_missing_is_told_and_nothing_of_that_client_changed(
     assert await opened(learned.db, keys.folder) == SENT
 
 
-async def test_a_federator_that_starts_meanwhile_ends_it(
-    learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_federator_that_starts_meanwhile_ends_it(learned, keys, monkeypatch) -> None:
     """Nothing is sealed any more with keys that it does not know; all of it opens."""
 
     async def claimed_by_another_at_once(db: Database, name: str, now: float, _: object) -> int:
@@ -177,14 +169,13 @@ async def test_a_federator_that_starts_meanwhile_ends_it(
 
     monkeypatch.setattr(rekeying, "claim_federation", claimed_by_another_at_once)
     with pytest.raises(WriterFencedError):
-        await rekey(learned.db, "web", 1.0, lambda *_: None)
+        await rekeyed(learned)
     assert await opened(learned.db, keys.folder) == SENT
 
 
-async def test_the_command_killed_and_run_again(learned, keys: KeyStore) -> None:
+async def test_the_command_killed_and_run_again(learned, keys: KeyStore, migrated_url: str) -> None:
     """SIGKILL between the commit and the change of keys; the second run says what it did."""
-    url = learned.db.engine.url.render_as_string(hide_password=False).replace("+aiosqlite", "").replace("+asyncpg", "")
-    command = ("db", "rekey", "--db", url, "--keys", keys.folder, "--federation", "web")
+    command = ("db", "rekey", "--db", migrated_url, "--keys", keys.folder, "--federation", "web")
     assert foltr_process(*command, FOLTR_TEST_FAILPOINTS="rekeyed=kill@2").returncode == -signal.SIGKILL
     assert await opened(learned.db, keys.folder) == SENT
     done = foltr_process(*command)
@@ -193,9 +184,7 @@ async def test_the_command_killed_and_run_again(learned, keys: KeyStore) -> None
     assert await opened(learned.db, keys.folder) == SENT
 
 
-async def test_who_stands_by_waits_until_the_command_is_done(
-    learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_stands_by_waits_until_the_command_is_done(learned, keys, migrated_url, monkeypatch) -> None:
     """However long that takes: a standby that took over in the middle would end it, and leave former keys in use."""
     began, goes_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -206,14 +195,15 @@ async def test_who_stands_by_waits_until_the_command_is_done(
             assert goes_on.wait(PATIENCE_S)
 
     async def ends_at() -> datetime:
-        async with learned.db.reading() as connection:
-            return (await connection.execute(select(leases.c.expires_at))).scalar_one()
+        ((expires_at,),) = await learned.read(select(leases.c.expires_at))
+        return expires_at
 
     monkeypatch.setattr(rekeying, "failpoint", long_way)
     # The command renews it every second, on a busy machine too late for three.
     monkeypatch.setattr("foltr.storage.leases.LEASE_S", PATIENCE_S)
-    url = learned.db.engine.url.render_as_string(hide_password=False).replace("+aiosqlite", "").replace("+asyncpg", "")
-    done = asyncio.create_task(asyncio.to_thread(rekey_command, db=url, keys=str(keys.folder), federation="web"))
+    done = asyncio.create_task(
+        asyncio.to_thread(rekey_command, db=migrated_url, keys=str(keys.folder), federation="web")
+    )
     await asyncio.wait_for(began.wait(), PATIENCE_S)
     taken = asyncio.create_task(Standby(learned.db, "web", "standby", NO_ALIVE_FILE).wait_for_lease(asyncio.Event()))
     for _ in range(2):

@@ -4,96 +4,59 @@ import dataclasses
 
 import pytest
 
-from foltr.core.errors import ProtocolViolationError
 from foltr.storage.queries import get_round
 from foltr.storage.records import NewModel
-from foltr.storage.retention import delete_old_bodies
-from foltr.storage.rounds import (
-    abandon_round,
-    begin_aggregation,
-    complete_round,
-    count_updates,
-    find_round,
-    load_open_round,
-    open_round,
-    stream_completed,
-)
+from foltr.storage.rounds import count_updates, find_round, stream_completed
+
+from .conftest import at
+
+POLICY = {"selection_seed": b"s" * 32, "selection_cutoff": b"\0\xff" * 4, "n_selected": 15, "n_eligible": 400}
+POLICY |= {"pacing": "buffered", "staleness_limit": 12, "staleness_exponent": 0.25}
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        {"selection_seed": b"s" * 32, "selection_cutoff": b"\0\xff" * 4, "n_selected": 15, "n_eligible": 400},
-        {"pacing": "buffered", "staleness_limit": 12, "staleness_exponent": 0.25},
-    ],
-)
-async def test_a_round_keeps_its_policy_and_its_selection(stored, policy) -> None:
+async def test_a_round_keeps_its_policy_and_its_selection(stored) -> None:
     """To the byte: a restarted federator asks the same clients and weighs stragglers alike; nothing is drawn anew."""
-    opening = dataclasses.replace(stored.opening(1), **policy)
+    opening = stored.opening(1, **POLICY)
     for _ in range(2):
-        await open_round(stored.db, "web", stored.epoch, opening)
-    found = await load_open_round(stored.db, "web")
-    assert dataclasses.asdict(opening).items() <= dataclasses.asdict(found[0]).items()
+        await stored.open_round(opening)
+    found, _ = await stored.load_open_round()
+    assert dataclasses.asdict(opening).items() <= dataclasses.asdict(found).items()
     shown = await get_round(stored.db, "web", 1)
-    assert (shown.pacing, shown.n_selected, shown.n_eligible) == (
-        opening.pacing, opening.n_selected, opening.n_eligible,
-    )  # fmt: skip
-    with pytest.raises(ProtocolViolationError, match="opened before, differently"):
-        await open_round(stored.db, "web", stored.epoch, dataclasses.replace(opening, selection_seed=b"t" * 32))
+    expected = (opening.pacing, opening.n_selected, opening.n_eligible)
+    assert (shown.pacing, shown.n_selected, shown.n_eligible) == expected
+    async with stored.refuses(match="opened before, differently"):
+        await stored.open_round(dataclasses.replace(opening, selection_seed=b"t" * 32))
 
 
 async def test_abandoning_says_why_and_opens_the_next(stored) -> None:
     """From collecting or from aggregating, and the same again when its answer was lost."""
     await stored.open(1)
-    closed_at = stored.opening(1).closes_at
     for _ in range(2):
-        await abandon_round(stored.db, "web", stored.epoch, 1, "too_few", closed_at, stored.opening(2))
-    await begin_aggregation(stored.db, "web", stored.epoch, 2)
-    await abandon_round(stored.db, "web", stored.epoch, 2, "x" * 9999, closed_at)
+        await stored.abandon_round(1, "too_few", at(60), stored.opening(2))
+    await stored.begin_aggregation(2)
+    await stored.abandon_round(2, "x" * 9999, at(60))
     first, second = (await stored.dump())["rounds"]
-    assert first[2] == "abandoned"
-    assert first[10:15] == (closed_at, "too_few", 0, 0, None)
-    assert second[11] == "x" * 500
-    assert await load_open_round(stored.db, "web") is None
+    assert (first[2], *first[10:15], second[11]) == ("abandoned", at(60), "too_few", 0, 0, None, "x" * 500)
+    assert await stored.load_open_round() is None
 
 
 async def test_no_step_out_of_order(stored) -> None:
-    """A step the stored round does not allow raises and changes nothing."""
-    now = stored.opening(1).closes_at
-    db, epoch = stored.db, stored.epoch
-    with pytest.raises(ProtocolViolationError, match="has no round 1"):
-        await begin_aggregation(db, "web", epoch, 1)
+    """A step the stored round does not allow raises and changes nothing; so does a model of the wrong length."""
+    async with stored.refuses(match="has no round 1"):
+        await stored.begin_aggregation(1)
     await stored.open(1)
-    with pytest.raises(ProtocolViolationError, match="collecting, not aggregating"):
-        await complete_round(db, "web", epoch, 1, NewModel(1, stored.weights), now)
-    await begin_aggregation(db, "web", epoch, 1)
-    await complete_round(db, "web", epoch, 1, NewModel(1, stored.weights), now)
-    before = await stored.dump()
-    with pytest.raises(ProtocolViolationError, match="completed, not aggregating"):
-        await complete_round(db, "web", epoch, 1, NewModel(2, stored.weights), now)
-    with pytest.raises(ProtocolViolationError, match="completed and cannot be abandoned"):
-        await abandon_round(db, "web", epoch, 1, "late", now)
-    with pytest.raises(ProtocolViolationError, match="completed, not collecting"):
-        await begin_aggregation(db, "web", epoch, 1)
-    assert await stored.dump() == before
-
-
-async def test_a_model_of_the_wrong_length_closes_nothing(stored) -> None:
-    """The round stays aggregating when its model is refused."""
-    await stored.open(1)
-    await begin_aggregation(stored.db, "web", stored.epoch, 1)
-    before = await stored.dump()
-    with pytest.raises(ProtocolViolationError, match="weights_length"):
-        await complete_round(
-            stored.db,
-            "web",
-            stored.epoch,
-            1,
-            NewModel(1, stored.weights[:-1]),
-            stored.opening(1).closes_at,
-            stored.opening(2),
-        )
-    assert await stored.dump() == before
+    async with stored.refuses(match="collecting, not aggregating"):
+        await stored.complete_round(1, NewModel(1, stored.weights), at(60))
+    await stored.begin_aggregation(1)
+    async with stored.refuses(match="weights_length"):
+        await stored.complete_round(1, NewModel(1, stored.weights[:-1]), at(60), stored.opening(2))
+    await stored.complete_round(1, NewModel(1, stored.weights), at(60))
+    async with stored.refuses(match="completed, not aggregating"):
+        await stored.complete_round(1, NewModel(2, stored.weights), at(60))
+    async with stored.refuses(match="completed and cannot be abandoned"):
+        await stored.abandon_round(1, "late", at(60))
+    async with stored.refuses(match="completed, not collecting"):
+        await stored.begin_aggregation(1)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 256])
@@ -111,6 +74,6 @@ async def test_the_updates_of_a_round_are_counted_with_and_without_bodies(learne
     assert await count_updates(learned.db, "web", 2) == (3, 3)
     await learned.erase_with_key("c")
     assert await count_updates(learned.db, "web", 2) == (2, 2)
-    await delete_old_bodies(learned.db, "web", learned.epoch, before_round=3, interval=10)
+    await learned.delete_old_bodies(before_round=3, interval=10)
     assert await count_updates(learned.db, "web", 2) == (2, 0)
     assert await count_updates(learned.db, "web", 99) == (0, 0)

@@ -35,25 +35,18 @@ async def stored(db: Database) -> list[int]:
         return list(await connection.scalars(text("SELECT number FROM numbers ORDER BY rowid")))
 
 
-async def test_a_transaction_is_made_in_the_thread_and_others_see_it(db):
-    """The event loop has its own connections to the same file."""
-    assert (await db.run(store, 1, 2)).startswith("foltr-sqlite")
-    assert await store(db, 3) == "MainThread"
-    assert await db.run(stored) == await stored(db) == [1, 2, 3]
-
-
 async def test_a_transaction_that_raises_keeps_nothing_and_says_why(db):
-    """As without the thread; and the thread goes on."""
+    """As without the thread; it goes on, one whole transaction after the other in the order they were asked for.
+
+    The event loop has its own connections to the same file.
+    """
     with pytest.raises(ValueError, match="not this one"):
         await db.run(store, 1, fails=True)
-    await db.run(store, 2)
-    assert await stored(db) == [2]
-
-
-async def test_they_are_made_one_after_the_other_in_the_order_in_which_they_were_asked_for(db):
-    """Whoever asks for several at once has each of them whole, and the event loop goes on meanwhile."""
     await asyncio.gather(*(db.run(store, i, i) for i in range(20)))
-    assert await stored(db) == [i for i in range(20) for _ in range(2)]
+    assert (await db.run(store, 20)).startswith("foltr-sqlite")
+    assert await store(db, 21) == "MainThread"
+    expected = [*(i for i in range(20) for _ in range(2)), 20, 21]
+    assert await db.run(stored) == await stored(db) == expected
 
 
 async def test_whoever_is_cancelled_hears_no_answer_and_what_has_begun_is_done(db):
@@ -93,11 +86,8 @@ async def test_closing_waits_for_what_was_asked_for_and_ends_the_thread(db):
 
 async def test_an_answer_that_comes_after_its_event_loop_has_ended_is_nobodys(tmp_path):
     """A test, or a command, may end before its last transaction."""
-    thread, began, go_on = (
-        SqliteThread(read_url(f"sqlite:///{tmp_path / 'a.sqlite'}")),
-        threading.Event(),
-        threading.Event(),
-    )
+    thread = SqliteThread(read_url(f"sqlite:///{tmp_path / 'a.sqlite'}"))
+    began, go_on = threading.Event(), threading.Event()
 
     async def wait() -> None:
         began.set()

@@ -4,8 +4,8 @@ The promises are tried one by one; `tests/simulation/test_store.py` compares all
 """
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,10 @@ from simulation.store_unlearning import SimulatedFederationStore
 from support.adaptive_memory import memory_of
 from support.databases import open_migrated
 
-from foltr.core.erasure.states import ErasureState
 from foltr.core.errors import DataError, ProtocolViolationError
-from foltr.core.protocol.states import JobState, OrderOutcome, Privacy, RoundState, Strategy
+from foltr.core.protocol.states import OrderOutcome, Privacy, RoundState, Strategy
 from foltr.federator.store import FederationStore, stream_updates
-from foltr.storage.erasure_records import ErasureRequest, ErasureRow, JobCompletion, JobStep, NewJob
+from foltr.storage.erasure_records import NewJob
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.records import (
     Batch,
@@ -29,33 +28,17 @@ from foltr.storage.records import (
     NewModel,
     NewOrder,
     NewUpdate,
-    RoundOpening,
     StoredUpdate,
 )
 
-NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+from .conftest import NOW, Stored, at
+
 FOUNDED = {"selection_seed": b"s" * 32, "aggregation_seed": b"a" * 32, "pseudonym_key": b"p" * 32}
 LINEAR = {"method": "fpdgd", "hidden": None, "privacy": Privacy.TRUSTED}
 
 
-def at(seconds: float) -> datetime:
-    return NOW + timedelta(seconds=seconds)
-
-
-def opening(number: int, base_version: int = 0) -> RoundOpening:
-    return RoundOpening(number, base_version, 1, 10, 0.0, 60.0, at(0), at(60))
-
-
 def update(client_id: str, number: int = 1, update_id: str = "u1", body: bytes = b"abcd", after: int = 0) -> NewUpdate:
     return NewUpdate(number, client_id, update_id, 0, after, after + 5, 5, "dense_f32", body, at(1))
-
-
-def request(client_id: str) -> ErasureRequest:
-    return ErasureRequest(client_id, client_id.encode().hex().rjust(32, "0"), at(100), "device", at(101))
-
-
-def unsigned(*_: object) -> None:
-    """For federators that sign no receipts."""
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "simulated"])
@@ -65,15 +48,12 @@ async def connect(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         database = quiet_database()
         yield lambda: SimulatedFederationStore(QuietSession(database))
         return
-    if request.param == "sqlite":
-        async with await open_migrated(f"sqlite:///{tmp_path / 'foltr.sqlite'}") as db:
-            yield lambda: FederationStore(db, NAME)
-        return
-    databases = request.getfixturevalue("postgres_databases")
-    url = databases.migrated()
+    databases = None if request.param == "sqlite" else request.getfixturevalue("postgres_databases")
+    url = f"sqlite:///{tmp_path / 'foltr.sqlite'}" if databases is None else databases.migrated()
     async with await open_migrated(url) as db:
         yield lambda: FederationStore(db, NAME)
-    databases.release(url)
+    if databases is not None:
+        databases.release(url)
 
 
 @pytest.fixture
@@ -83,7 +63,7 @@ async def store(connect: Callable[[], FederationStore]) -> FederationStore:
     await store.create_federation(1, "linear", bytes(4), NOW, **FOUNDED, **LINEAR)
     await store.claim_federation(0.0)
     await store.commit_batch(Batch(membership=[MembershipChange(name, "joined", at(0)) for name in "abc"]))
-    await store.open_round(opening(1))
+    await store.open_round(Stored.opening(1))
     return store
 
 
@@ -94,7 +74,7 @@ async def close_with(store: FederationStore, number: int, *names: str) -> None:
     await store.commit_batch(Batch(updates=new))
     await store.begin_aggregation(number)
     model = NewModel(number, bytes([number]) * 4, b"moments")
-    await store.complete_round(number, model, at(60), opening(number + 1, number))
+    await store.complete_round(number, model, at(60), Stored.opening(number + 1, number))
 
 
 async def seen(store: FederationStore) -> list[Any]:
@@ -121,28 +101,46 @@ async def test_what_a_federation_was_founded_with_stays(store, connect) -> None:
     assert (await other.claim_federation(0.0), other.epoch) == (store.epoch + 1, store.epoch + 1)
 
 
+async def test_what_rounds_are_computed_with_is_noted_once_for_as_long_as_it_holds(store) -> None:
+    """From a round on; what no round was computed with is noted no more once there are others."""
+    for from_round, training, noted in (
+        *((1, "b", {1: "b"}), (1, "a", {1: "a"}), (1, "a", {1: "a"}), (3, "a", {1: "a"}), (4, "b", {1: "a", 4: "b"})),
+        *((4, "a", {1: "a"}), (3, "b", {1: "a", 3: "b"}), (7, "a", {1: "a", 3: "b", 7: "a"})),
+    ):
+        await store.note_training(from_round, training)
+        assert await store.load_trainings() == noted
+
+
+@asynccontextmanager
+async def refused(store: FederationStore, error: type[Exception] = ProtocolViolationError) -> AsyncIterator[None]:
+    """What is done within raises this, and changes nothing."""
+    before = await seen(store)
+    with pytest.raises(error):
+        yield
+    assert await seen(store) == before
+
+
 WRITES: list[Callable[[FederationStore], Any]] = [
     lambda store: store.commit_batch(Batch(events=[NewEvent(NOW, "client_joined")])),
-    lambda store: store.open_round(opening(1)),
+    lambda store: store.open_round(Stored.opening(1)),
     lambda store: store.note_training(1, "{}"),
     lambda store: store.begin_aggregation(1),
     lambda store: store.complete_round(1, NewModel(1, bytes(4)), NOW),
     lambda store: store.abandon_round(1, "late", NOW),
-    lambda store: store.erase_client(request("a")),
+    lambda store: store.erase_client(Stored.request("a")),
     lambda store: store.drop_untold_names(at(1000)),
+    lambda store: store.note_purge(1),
     lambda store: store.create_job(NewJob(1, Strategy.RELEARN, 1, 1, NOW, 0, 1, 0)),
 ]
 
 
 async def test_a_replaced_writer_writes_nothing(store, connect) -> None:
     """Once another federator has claimed the federation, no transaction of the first goes through."""
-    await store.erase_client(request("c"))  # or there is no name to drop
+    await store.erase_client(Stored.request("c"))  # or there is no name to drop
     await connect().claim_federation(0.0)
-    before = await seen(store)
     for write in WRITES:
-        with pytest.raises(WriterFencedError):
+        async with refused(store, WriterFencedError):
             await write(store)
-        assert await seen(store) == before
 
 
 async def test_a_batch_counts_once(store) -> None:
@@ -165,32 +163,42 @@ ORDER = NewOrder(1, "set_deadline", b"signed", bytes(32), OrderOutcome.OBEYED, a
 async def test_an_update_that_does_not_fit_takes_its_batch_with_it(store) -> None:
     """A second one of a client, one that begins not at the watermark, a stranger's, one for a closed round."""
     await store.commit_batch(Batch(updates=[update("a")]))
-    before = await seen(store)
     for wrong in (
         *(update("a", update_id="u2", after=5), update("a", update_id="u2"), update("b", after=5)),
         *(update("stranger"), update("b", number=2), update("a", number=2, after=5)),
     ):
-        with pytest.raises(ProtocolViolationError):
+        async with refused(store):
             await store.commit_batch(Batch(updates=[update("c"), wrong], orders=[ORDER]))
-        assert await seen(store) == before, wrong
 
 
 async def test_a_member_is_stored_as_it_was_decided(store) -> None:
-    """Online or not, with its sequence numbers; who leaves, and comes back, has a new beginning."""
+    """Join, leave, come back, vanish, with its sequence numbers; only a new membership has a new beginning."""
 
-    async def after(*changes: MembershipChange) -> tuple[Any, ...]:
-        await store.commit_batch(Batch(membership=changes))
+    async def tell(*changes: tuple[str, int], client: str = "d", **more: Any) -> Any:
+        await store.commit_batch(
+            Batch(membership=[MembershipChange(client, kind, at(n), **more) for kind, n in changes])
+        )
+        found = [row for row in await store.load_clients() if row.client_id == client]
+        return found and (found[0].membership, found[0].online, found[0].joined_at, found[0].left_at)
+
+    assert await tell(("online", 0)) == await tell(("left", 0)) == []
+    assert await tell(("joined", 1), ("offline", 2)) == ("joined", False, at(1), None)
+    assert await tell(("joined", 3)) == ("joined", True, at(1), None)
+    assert await tell(("left", 4), ("offline", 5)) == ("left", False, at(1), at(4))
+    assert await tell(("left", 6)) == ("left", False, at(1), at(4))
+    assert await tell(("joined", 7)) == ("joined", True, at(7), None)
+    assert await tell(("left", 8), ("joined", 9)) == ("joined", True, at(9), None)
+    assert await tell(("joined", 1), ("left", 2), ("joined", 3), client="e") == ("joined", True, at(3), None)
+    assert {row.client_id: row.last_seen_at for row in await store.load_clients()}["d"] == at(9)
+    for change, sequences in (
+        (MembershipChange("a", "offline", at(1), sequence=9), (0, 9)),
+        (MembershipChange("a", "joined", at(2), sequence=4, online=False, status_sequence=9), (4, 9)),
+        (MembershipChange("a", "left", at(3), sequence=5), (5, 9)),
+        (MembershipChange("a", "joined", at(4), sequence=6, status_sequence=0), (6, 0)),
+    ):
+        await store.commit_batch(Batch(membership=[change]))
         (row,) = [row for row in await store.load_clients() if row.client_id == "a"]
-        sequences = row.membership_sequence, row.status_sequence
-        return row.membership, row.online, row.joined_at, row.left_at, sequences
-
-    gone = MembershipChange("a", "offline", at(1), sequence=9)
-    assert await after(gone) == ("joined", False, at(0), None, (0, 9))
-    repeated = MembershipChange("a", "joined", at(2), sequence=4, online=False, status_sequence=9)
-    assert await after(repeated) == ("joined", False, at(0), None, (4, 9))
-    assert await after(MembershipChange("a", "left", at(3), sequence=5)) == ("left", False, at(0), at(3), (5, 9))
-    back = MembershipChange("a", "joined", at(4), sequence=6, status_sequence=0)
-    assert await after(back) == ("joined", True, at(4), None, (6, 0))
+        assert (row.membership_sequence, row.status_sequence) == sequences
 
 
 async def test_a_withdrawn_update_may_come_again(store) -> None:
@@ -223,7 +231,7 @@ async def test_an_abandoned_round_gives_back_what_its_updates_cover(store) -> No
     await close_with(store, 1, "a")
     await store.commit_batch(Batch(updates=[update("a", 2, "a2", after=5), update("b", 2, "b2")]))
     for _ in range(2):
-        await store.abandon_round(2, "too_few", at(60), opening(3, 1))
+        await store.abandon_round(2, "too_few", at(60), Stored.opening(3, 1))
     assert await watermarks(store) == {"a": 5, "b": 0, "c": 0}
     found = await store.find_updates({("a", "a1"), ("a", "a2"), ("b", "b2")})
     taken_back = StoredUpdate(2, counts=False)
@@ -236,10 +244,8 @@ async def test_an_abandoned_round_gives_back_what_its_updates_cover(store) -> No
 async def test_only_the_newest_of_a_client_is_withdrawn(store) -> None:
     """One that is not there, or not the last that counts, is our own mistake: nothing is changed."""
     await store.commit_batch(Batch(updates=[update("a")]))
-    before = await seen(store)
-    with pytest.raises(ProtocolViolationError):
+    async with refused(store):
         await store.commit_batch(Batch(withdrawn=[(1, "a"), (1, "b")]))
-    assert await seen(store) == before
 
 
 async def test_orders_are_stored_in_their_order_and_once(store) -> None:
@@ -252,10 +258,8 @@ async def test_orders_are_stored_in_their_order_and_once(store) -> None:
     assert await store.standing_orders(0) == [revoked, *others]
     assert await store.standing_orders(1) == others
     assert (await store.get_federation()).last_order == 3
-    before = await seen(store)
-    with pytest.raises(ProtocolViolationError):
+    async with refused(store):
         await store.commit_batch(Batch(orders=[replace(ORDER, number=5)], updates=[update("a")]))
-    assert await seen(store) == before
 
 
 async def test_the_orders_about_a_client_that_is_erased_name_nobody(store) -> None:
@@ -263,7 +267,7 @@ async def test_the_orders_about_a_client_that_is_erased_name_nobody(store) -> No
     about = replace(ORDER, kind="quarantine_client", client_id="a")
     await store.commit_batch(Batch(orders=[about, replace(ORDER, number=2)]))
     order = replace(ORDER, number=3, kind="forget_client", payload=None)
-    await store.erase_client(replace(request("a"), order=order))
+    await store.erase_client(replace(Stored.request("a"), order=order))
     assert await store.find_orders([1, 2, 3]) == {
         1: replace(about, payload=None, client_id=None),
         2: replace(ORDER, number=2),
@@ -273,7 +277,7 @@ async def test_the_orders_about_a_client_that_is_erased_name_nobody(store) -> No
 
 async def test_a_round_goes_through_its_states_once(store) -> None:
     """Each step may be asked for twice; a model closes it, and the next one opens with it."""
-    await store.open_round(opening(1))
+    await store.open_round(Stored.opening(1))
     await store.commit_batch(Batch(updates=[update("a")]))
     for _ in range(2):
         await store.begin_aggregation(1)
@@ -281,14 +285,14 @@ async def test_a_round_goes_through_its_states_once(store) -> None:
         await store.commit_batch(Batch(updates=[update("b")]))
     remembered = memory_of(dim=1)
     for _ in range(2):
-        await store.complete_round(1, NewModel(1, b"abcd", b"m", remembered), at(60), opening(2, 1))
+        await store.complete_round(1, NewModel(1, b"abcd", b"m", remembered), at(60), Stored.opening(2, 1))
     model, newest = await store.latest_model(), await store.latest_round()
     assert (model.version, model.round, model.n_values, model.defence_state) == (1, 1, 1, remembered)
     assert (newest.number, newest.state, newest.base_version) == (2, RoundState.COLLECTING, 1)
     with pytest.raises(ProtocolViolationError):
         await store.abandon_round(1, "late", at(60))
     for _ in range(2):
-        await store.abandon_round(2, "late", at(70), opening(3, 1))
+        await store.abandon_round(2, "late", at(70), Stored.opening(3, 1))
     assert (await store.latest_round()).number == 3
     assert [await store.list_stored_rounds(first, 9) for first in (1, 2)] == [[1], []]
     assert [await store.first_round_on(version) for version in (0, 1, 2)] == [1, 2, None]
@@ -296,7 +300,7 @@ async def test_a_round_goes_through_its_states_once(store) -> None:
 
 async def test_only_one_round_is_open_and_it_stays_as_it_was_opened(store) -> None:
     """Another number, or other rules for the same one, are refused."""
-    for other in (opening(2), replace(opening(1), max_clients=3)):
+    for other in (Stored.opening(2), replace(Stored.opening(1), max_clients=3)):
         with pytest.raises(ProtocolViolationError):
             await store.open_round(other)
 
@@ -327,94 +331,20 @@ async def test_retention_keeps_what_jobs_replay(store) -> None:
         await store.load_updates(2, "", 9)
 
 
-async def forget(store: FederationStore, client_id: str) -> ErasureRow:
-    row = await store.erase_client(request(client_id))
-    await store.destroy_key(client_id, row.key_fingerprint)
-    return await store.note_key_destroyed(row.pseudonym)
-
-
 async def test_a_stranger_is_named_by_what_was_refused_of_it(store) -> None:
     """It is no client; once it was forgotten nothing names it, as nothing names who never came."""
     await store.commit_batch(Batch(events=[NewEvent(NOW, "message_refused", "", "not_enrolled", "knocker")]))
     assert await store.is_named("knocker")
     assert not await store.is_named("nobody")
     assert {client.client_id for client in await store.load_clients()} == {"a", "b", "c"}
-    assert (await store.erase_client(request("knocker"))).n_events == 1
+    assert (await store.erase_client(Stored.request("knocker"))).n_events == 1
     assert not await store.is_named("knocker")
     assert await store.find_updates([("knocker", "u1")]) == {}
-
-
-async def test_who_is_in_no_model_is_forgotten_at_once(store) -> None:
-    """Its rows go, its pseudonym stays; the name is kept until its device was told, and counts as a deletion then."""
-    await store.commit_batch(Batch(events=[NewEvent(NOW, "client_joined", client_id="a")]))
-    assert not await store.is_named("a")
-    assert await store.deletions_to_purge() is None
-    row = await store.erase_client(request("a"))
-    assert (row.state, row.n_events, row.first_round) == (ErasureState.ERASED, 1, None)
-    assert await store.erase_client(request("a")) == row
-    assert not await store.is_named("a")
-    assert {client.client_id for client in await store.load_clients()} == {"b", "c"}
-    assert await store.forgotten_pseudonyms() == {row.pseudonym}
-    assert await store.unfinished_erasures() == [row]
-    row = await store.note_key_destroyed(row.pseudonym, destroyed=False)
-    done = await store.complete_erasure(row.pseudonym, at(102), unsigned)
-    assert (done.state, done.client_id, done.key_destroyed) == (ErasureState.DONE, "a", False)
-    assert await store.complete_erasure(row.pseudonym, at(103), unsigned) == done
-    before = await store.deletions_to_purge()
-    await store.note_purge(before)
-    await store.note_told(row.pseudonym)
-    assert await store.deletions_to_purge() == before + 1
-    assert (await store.find_erasure(row.pseudonym)).client_id is None
-    assert await store.purge()
 
 
 async def test_who_is_in_a_round_that_is_aggregated_is_not_erased(store) -> None:
     """The model would hold its update, and not be tainted."""
     await store.commit_batch(Batch(updates=[update("a")]))
     await store.begin_aggregation(1)
-    before = await seen(store)
-    with pytest.raises(ProtocolViolationError):
-        await store.erase_client(request("a"))
-    assert await seen(store) == before
-
-
-async def test_a_job_takes_the_tainted_models_out_of_service(store) -> None:
-    """Its steps are counted, its model is the newest, the open round is abandoned, and who left for it is done."""
-    await close_with(store, 1, "a", "b")
-    await close_with(store, 2, "b", "c")
-    row = await forget(store, "c")
-    assert (row.state, row.first_round, (await store.latest_model()).tainted_at) == (ErasureState.WAITING, 2, at(101))
-    assert (await store.last_clean_model(2)).version == 1
-    job = await store.create_job(NewJob(1, Strategy.FED_ERASER, 1, 5, at(102), 1, 2, 1))
-    assert await store.create_job(NewJob(1, Strategy.FED_ERASER, 1, 5, at(102), 1, 2, 1)) == job
-    assert (await store.waiting_erasures(), await store.load_job()) == ([], job)
-    await store.pause_job(1, "nobody is online")
-    assert (await store.load_job(1)).state is JobState.PAUSED
-    await store.resume_job(1)
-    step = JobStep(1, 2, 1, b"wxyz", 0.5)
-    for _ in range(2):
-        await store.commit_step(1, step)
-    completion = JobCompletion(3, at(103), abandons=3, next_opening=opening(4, 3))
-    for _ in range(2):
-        (done,) = await store.complete_job(1, completion, unsigned)
-        assert (done.state, done.client_id, done.job) == (ErasureState.DONE, "c", 1)
-    model, newest = await store.latest_model(), await store.latest_round()
-    assert (model.weights, model.tainted_at, await store.newest_unlearned()) == (b"wxyz", None, 3)
-    assert (newest.number, newest.base_version) == (4, 3)
-    assert [job.state for job in await store.list_jobs()] == [JobState.DONE]
-    assert await store.job_erasures(1) == [done]
-
-
-async def test_a_job_that_fails_gives_its_erasures_back(store) -> None:
-    """They wait for another one, and a job has steps in order only while it runs."""
-    await close_with(store, 1, "a", "b")
-    await forget(store, "a")
-    await store.create_job(NewJob(1, Strategy.FED_ERASER, 1, 5, at(102), 0, 1, 1))
-    with pytest.raises(ProtocolViolationError):
-        await store.commit_step(1, JobStep(2, 1, 2, b"wxyz", 0.5))
-    for _ in range(2):
-        await store.fail_job(1, "coverage", at(103))
-    with pytest.raises(ProtocolViolationError):
-        await store.resume_job(1)
-    (waiting,) = await store.waiting_erasures()
-    assert (waiting.client_id, await store.load_job(), await store.drop_untold_names(at(104))) == ("a", None, 1)
+    async with refused(store):
+        await store.erase_client(Stored.request("a"))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from foltr.storage.database import Database
@@ -186,8 +186,7 @@ async def test_constraints_refuse(stored, valid, table: str) -> None:
     await stored.join("a")
     await stored.open(1)
     if (needed := _NEEDED.get(table)) is not None:
-        async with stored.db.transaction() as connection:
-            await connection.execute(insert(metadata.tables[needed]), valid[needed])
+        await stored.write(insert(metadata.tables[needed]), valid[needed])
     columns = metadata.tables[table].columns
     every = [wrong for of, wrong in WRONG if of == table]
     every += [{column.name: None} for column in columns if not column.nullable and not column.primary_key]
@@ -208,33 +207,32 @@ async def is_refused(db: Database, table: str, row: dict[str, Any]) -> bool:
 
 async def test_no_two_updates_of_a_client_cover_an_interaction_from_the_same_number_on(stored, valid) -> None:
     """The second one is refused, whatever its identity and its round; of another client it is not."""
+    updates, rounds = metadata.tables["updates"], metadata.tables["rounds"]
     await stored.join("a", "b")
     await stored.open(1)
     covering = valid["updates"] | {"covers_after": 0, "covers_through": 9}
-    async with stored.db.transaction() as connection:
-        await connection.execute(insert(metadata.tables["updates"]), covering)
-        await connection.execute(insert(metadata.tables["updates"]), covering | {"client": 2})
-        await connection.execute(
-            update(metadata.tables["rounds"]).values(
-                state="abandoned", closed_at=NOW, reason="x", n_updates=2, n_interactions=10
-            )
-        )
+    await stored.write(insert(updates), [covering, covering | {"client": 2}])
+    closed = {"state": "abandoned", "closed_at": NOW, "reason": "x", "n_updates": 2, "n_interactions": 10}
+    await stored.write(update(rounds).values(closed))
     await stored.open(2)
     again = covering | {"round": 2, "update_id": "u2"}
-    with pytest.raises(DBAPIError, match="covers_after"):
-        async with stored.db.transaction() as connection:
-            await connection.execute(insert(metadata.tables["updates"]), again)
-    async with stored.db.transaction() as connection:
-        await connection.execute(insert(metadata.tables["updates"]), again | {"covers_after": 9, "covers_through": 14})
+    async with stored.refuses(DBAPIError, "covers_after"):
+        await stored.write(insert(updates), again)
+    await stored.write(insert(updates), again | {"covers_after": 9, "covers_through": 14})
+
+
+async def test_what_other_rows_refer_to_stays(learned) -> None:
+    """Neither deleted nor changed: foreign keys are checked, not only declared."""
+    for wrong in ("DELETE FROM models", "DELETE FROM clients", "UPDATE updates SET round = 9"):
+        async with learned.refuses(DBAPIError):
+            await learned.write(text(wrong))
 
 
 async def test_a_name_is_given_no_key_twice(stored) -> None:
     """A client whose row was deleted is nobody's, and a key in an old backup is not suddenly somebody else's."""
-    await stored.join("a", "b")
     clients = metadata.tables["clients"]
-    async with stored.db.transaction() as connection:
-        await connection.execute(delete(clients).where(clients.c.client_id == "b"))
+    await stored.join("a", "b")
+    await stored.write(delete(clients).where(clients.c.client_id == "b"))
     await stored.join("b")
-    async with stored.db.reading() as connection:
-        keys = (await connection.execute(select(clients.c.client_id, clients.c.id).order_by(clients.c.id))).all()
-    assert keys == [("a", 1), ("b", 3)]
+    keys = select(clients.c.client_id, clients.c.id).order_by(clients.c.id)
+    assert await stored.read(keys) == [("a", 1), ("b", 3)]

@@ -12,7 +12,7 @@ from foltr.storage.federations import create_federation, fenced_transaction
 async def append(stored, n: int) -> None:
     for number in range(n):
         async with fenced_transaction(stored.db, "web", stored.epoch) as connection:
-            at = stored.request("a").erased_at
+            at = stored.at(101)
             await append_audit(connection, "web", at, "client_erased", {"n": number, "share": 0.1, "of": ["é", None]})
 
 
@@ -27,18 +27,23 @@ async def test_entries_come_back_as_the_chain_they_were_written_as(stored, batch
     entries = await chain(stored, batch)
     assert check_chain(entries) == 7
     assert [entry.body["n"] for entry in entries] == list(range(7))
-    assert entries[0].at == stored.request("a").erased_at
+    assert entries[0].at == stored.at(101)
 
 
 async def test_each_federation_has_its_own(stored) -> None:
-    """Entries of another one are not between them."""
+    """Entries of another one are not between them; one is found by its number, and without it the newest."""
+    assert await stored.audit_entry() is None
     await append(stored, 2)
-    await create_federation(stored.db, "other", 3, "linear", stored.weights, stored.request("a").erased_at)
+    await create_federation(stored.db, "other", 3, "linear", stored.weights, stored.at(101))
     async with stored.db.transaction() as connection:
-        entry = await append_audit(connection, "other", stored.request("a").erased_at, "job_started", {})
+        entry = await append_audit(connection, "other", stored.at(101), "job_started", {})
     assert entry.seq == 1
     await append(stored, 1)
-    assert check_chain(await chain(stored)) == 3
+    entries = await chain(stored)
+    assert check_chain(entries) == 3
+    assert [await stored.audit_entry(), await stored.audit_entry(2)] == [entries[2], entries[1]]
+    assert await stored.audit_entry(4) is None
+    assert await find_audit_entry(stored.db, "other", 2) is None
 
 
 @pytest.mark.parametrize(
@@ -64,18 +69,7 @@ async def test_what_is_rolled_back_is_not_in_it(stored) -> None:
     """An entry is of the transaction that it tells of."""
     await append(stored, 1)
     async with stored.db.engine.connect() as connection:
-        await append_audit(connection, "web", stored.request("a").erased_at, "job_started", {})
+        await append_audit(connection, "web", stored.at(101), "job_started", {})
         await connection.rollback()
     await append(stored, 1)
     assert [entry.kind for entry in await chain(stored)] == ["client_erased", "client_erased"]
-
-
-async def test_an_entry_is_found_by_its_number(stored) -> None:
-    """Without one it is the newest; another federation's is none."""
-    assert await find_audit_entry(stored.db, "web") is None
-    await append(stored, 3)
-    entries = await chain(stored)
-    assert await find_audit_entry(stored.db, "web") == entries[2]
-    assert await find_audit_entry(stored.db, "web", 2) == entries[1]
-    assert await find_audit_entry(stored.db, "web", 4) is None
-    assert await find_audit_entry(stored.db, "other", 2) is None
