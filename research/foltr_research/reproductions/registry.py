@@ -4,6 +4,7 @@ from foltr.core.errors import SettingsError
 from foltr_research.reproductions.experiment import Experiment
 from foltr_research.reproductions.experiments import (
     all_methods,
+    correlated_sums,
     fedips,
     foltr_es,
     foltr_es_pdgd,
@@ -54,6 +55,7 @@ _MODULES = (
     all_methods,
     secure_sums,
     secure_sums_hostile,
+    correlated_sums,
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for module in _MODULES for one in module.EXPERIMENTS}
 

@@ -50,7 +50,7 @@ from foltr_research.simulation.method_names import (
 )
 from foltr_research.simulation.plugins import load_named
 
-MechanismOfRun = Literal["gaussian", "gamma", "none"]
+MechanismOfRun = Literal["gaussian", "gamma", "correlated", "none"]
 _COHORTS_OF_RULES: Final = 20
 PopulationKind = Literal[
     "iid", "type1", "type1-iid", "type1-iid-per-intent", "type2", "type3", "type4", "type1+type4", "type2+type4"
@@ -159,7 +159,8 @@ class SecureSettings(_Settings):
     privacy: Literal["trusted", "secure"] = "trusted"
     """trusted: the federator sees every update. secure: noised sums only, without the masks, which change nothing."""
     mechanism: MechanismOfRun = "gaussian"
-    """Secure: the noise that each helper adds; none shows what clipping and the grid cost alone."""
+    """Secure: the noise that each helper adds; correlated (only simulated): gaussian, partly cancels across rounds;
+    none shows what clipping and the grid cost alone."""
     norm_proof: NormProof = "l2"
     """Secure: l2 leaves out updates that are longer than a proof allows; with none they are not detected."""
     epsilon: Annotated[float, Field(ge=LEAST_EPSILON, le=MOST_EPSILON, allow_inf_nan=False)] = DEFAULT_EPSILON

@@ -9,7 +9,8 @@ protected here.
 import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,7 @@ from foltr.core.secure.accounting import (
     default_vote_weight,
     least_scale,
     least_variance,
+    squared_sensitivity,
 )
 from foltr.core.secure.coins import Entropy, seeded_entropy
 from foltr.core.secure.encoding import bound_for, decode_mean, encode_l1, encode_l2
@@ -39,6 +41,7 @@ from foltr.core.secure.norm_proof import is_disagreement, proof_shape
 from foltr.core.secure.plan import NormProof, period_for
 from foltr.core.secure.plausibility import is_plausible
 from foltr_research.simulation.config import MechanismOfRun, SimulationConfig, cohorts_of
+from foltr_research.simulation.correlated_noise import CorrelatedNoise, Correlation, best_correlation
 from foltr_research.simulation.defence_record import NormProofs
 from foltr_research.simulation.kept_updates import KeptUpdates, UpdateReceiver
 
@@ -55,9 +58,9 @@ class SecureSums:
     """The settings of a run's secure sums: the parts of a policy that apply without real helpers.
 
     Attributes:
-        mechanism: the noise and its clip; `none` clips as `gaussian` does.
+        mechanism: the noise and its clip; `none` and `correlated` clip as `gaussian` does.
         bound: C_int.
-        noise: the variance of `gaussian`, the scale of `gamma`; 0 of `none`.
+        noise: the variance of `gaussian` and of z of `correlated`, the scale of `gamma`; 0 of `none`.
         clip_norm: C.
         helpers: their number; each adds noise.
         cohorts: G.
@@ -65,6 +68,8 @@ class SecureSums:
         seed: of the run.
         norm_proof: whether devices prove their norms.
         vote_weight: v; 0 without votes.
+        correlation: of `correlated`, else None.
+        sequences: the correlated noise of each helper in each cohort's sums.
     """
 
     mechanism: MechanismOfRun
@@ -77,6 +82,8 @@ class SecureSums:
     seed: int
     norm_proof: NormProof
     vote_weight: int = 0
+    correlation: Correlation | None = None
+    sequences: dict[tuple[int, int], CorrelatedNoise] = field(default_factory=dict, compare=False)
 
     @property
     def n_votes(self) -> int:
@@ -128,11 +135,21 @@ class SecureSums:
         return self.norm_proof == "none" or int(encoded @ encoded) <= self.bound**2
 
     def draw_noise(self, size: int, entropy: Entropy) -> Integers:
-        """Return (size,) one helper's noise."""
+        """Return (size,) one helper's independent noise."""
         if self.mechanism == "none":
             return np.zeros(size, np.int64)
-        draw = draw_gaussian if self.mechanism == "gaussian" else draw_laplace
+        draw = draw_laplace if self.mechanism == "gamma" else draw_gaussian
         return draw(size, self.noise, entropy)
+
+    def noise_in(self, number: int, cohort: int, helper: int, size: int, entropy: Entropy) -> Integers:
+        """Return (size,) one helper's noise in the sum of a cohort in a round. That of votes is never correlated."""
+        if self.correlation is None:
+            return self.draw_noise(size, entropy)
+        seed = b"correlated %d %d %d" % (self.seed, cohort, helper)
+        new = CorrelatedNoise(seed, self.correlation.band, self.noise)
+        sequence = self.sequences.setdefault((cohort, helper), new)
+        correlated = sequence.of_round(number, size - self.n_votes)
+        return np.concatenate([correlated, self.draw_noise(self.n_votes, entropy)])
 
     def encode_vote(self, vote: Opinion) -> Integers:
         """Return (n_votes,) a vote's contribution to the sum: worse, better."""
@@ -160,7 +177,7 @@ class SecureSums:
             n_clients=n_clients,
             bound=longest,
             noise=self.noise,
-            noises=float(self.helpers),
+            noises=self.helpers * (1.0 if self.correlation is None else self.correlation.spread),
         )
 
 
@@ -173,17 +190,22 @@ def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker)
     if config.norm_proof == "l2":
         check_masks(dim, bound)
     vote_weight = default_vote_weight(bound) if config.take_back else 0
+    period = period_for(config.rounds, config.participations)
+    correlation = None
+    if config.mechanism == "correlated":
+        correlation = best_correlation(config.rounds, period, config.participations)
     return SecureSums(
         mechanism=config.mechanism,
         bound=bound,
-        noise=_noise_of(config, bound, vote_weight),
+        noise=_noise_of(config, bound, vote_weight, correlation),
         clip_norm=config.clip_norm or usual_clip_norm(training, config.interactions),
         helpers=config.helpers,
         cohorts=cohorts_of(config),
-        period=period_for(config.rounds, config.participations),
+        period=period,
         seed=config.seed,
         norm_proof=config.norm_proof,
         vote_weight=vote_weight,
+        correlation=correlation,
     )
 
 
@@ -204,6 +226,7 @@ def promise_of(config: SimulationConfig, sums: SecureSums) -> dict[str, Any]:
         "clip_norm": sums.clip_norm,
         "norm_proof": sums.norm_proof,
         "vote_weight": sums.vote_weight or None,
+        "band": None if sums.correlation is None else sums.correlation.band,
     }
     delta = "" if is_pure else f" with delta {config.delta:g}"
     promise = f"epsilon {config.epsilon:g}{delta} for {config.participations} participations" if has_noise else "none"
@@ -266,7 +289,7 @@ class SecureAggregation(KeptUpdates):
         if not filled:
             raise TooFewUpdatesError("nobody took part")
         votes = self._votes() if self._sums.vote_weight else {}
-        sums = [self._sum_of(np.flatnonzero(cohorts == cohort), rows, names, votes, entropy) for cohort in filled]
+        sums = [self._sum_of(cohort, cohorts, rows, names, votes, entropy) for cohort in filled]
         means = [self._mean_of(total, n) for total, n in sums]
         of_votes = sum((total[self.n_values :] for total, _ in sums), np.zeros(self._sums.n_votes, np.int64))
         n_updates = sum(n for _, n in sums)
@@ -278,7 +301,8 @@ class SecureAggregation(KeptUpdates):
 
     def _sum_of(
         self,
-        members: Integers,
+        cohort: int,
+        cohorts: Integers,
         rows: NDArray[np.float32],
         names: list[str],
         votes: Mapping[str, Opinion],
@@ -286,6 +310,7 @@ class SecureAggregation(KeptUpdates):
     ) -> tuple[Integers, int]:
         """(n_values + n_votes,) a cohort's sum with noise, and the number of clients in it."""
         sums, n = self._sums, 0
+        members = np.flatnonzero(cohorts == cohort)
         total = np.zeros(self.n_values + sums.n_votes, np.int64)
         for i in members.tolist():
             encode = sums.encode_hostile if names[i] in self._hostile else sums.encode
@@ -295,8 +320,8 @@ class SecureAggregation(KeptUpdates):
                 total[self.n_values :] += sums.encode_vote(votes.get(names[i], Opinion.NONE))
                 n += 1
         self._count_proofs(n, len(members))
-        for _ in range(sums.helpers):
-            total += sums.draw_noise(len(total), entropy)
+        for helper in range(sums.helpers):
+            total += sums.noise_in(self._number, cohort, helper, len(total), entropy)
         if not sums.is_plausible(total, n):
             raise TooFewUpdatesError("sum_implausible: the sum of a cohort is longer than its clients can make it")
         return total, n
@@ -314,7 +339,7 @@ class SecureAggregation(KeptUpdates):
             raise TooFewUpdatesError("verifiers_disagree: most norm proofs of a cohort have failed")
 
 
-def _noise_of(config: SimulationConfig, bound: int, vote_weight: int) -> int:
+def _noise_of(config: SimulationConfig, bound: int, vote_weight: int, correlation: Correlation | None) -> int:
     if config.mechanism == "none":
         return 0
     promise: dict[str, Any] = {
@@ -323,6 +348,12 @@ def _noise_of(config: SimulationConfig, bound: int, vote_weight: int) -> int:
         "participations": config.participations,
         "norm_proofs": config.norm_proof == "l2",
     }
-    if config.mechanism == "gaussian":
-        return least_variance(bound, vote_weight=vote_weight, **promise)
-    return least_scale(bound, **promise)
+    if config.mechanism == "gamma":
+        return least_scale(bound, **promise)
+    independent = least_variance(bound, vote_weight=vote_weight, **promise)
+    if correlation is None:
+        return independent
+    # The variance is proportional to the square of what all turns change; votes' noise is independent.
+    of_turns = Fraction(correlation.squared_sensitivity) * bound**2 + config.participations * vote_weight**2
+    of_independent = config.participations * squared_sensitivity(bound, vote_weight)
+    return math.ceil(independent * of_turns / of_independent)
