@@ -132,6 +132,8 @@ class CorrelatedNoise:
             number: of the round, from 1, never below that of an earlier call.
             size: the same in each call.
         """
+        if number < self._round:
+            raise ValueError(f"round {number} is before round {self._round}, whose noise was drawn already")
         column = square_root_column(self.band)[1:]
         while self._round < number:
             self._round += 1
