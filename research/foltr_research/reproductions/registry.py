@@ -6,6 +6,7 @@ from foltr_research.reproductions.experiments import (
     all_methods,
     correlated_sums,
     fedips,
+    following_norms,
     foltr_es,
     foltr_es_pdgd,
     fpdgd,
@@ -56,6 +57,7 @@ _MODULES = (
     secure_sums,
     secure_sums_hostile,
     correlated_sums,
+    following_norms,
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for module in _MODULES for one in module.EXPERIMENTS}
 

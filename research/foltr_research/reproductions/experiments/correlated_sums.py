@@ -4,8 +4,9 @@ from typing import Any
 
 from foltr_research.reproductions.checks import both, higher, not_above
 from foltr_research.reproductions.claims import HIGHER, RANGE, Check, Claim
-from foltr_research.reproductions.experiment import Experiment, Figure, Scale, Table, Variant
+from foltr_research.reproductions.experiment import Experiment, Scale, Table, Variant
 from foltr_research.reproductions.experiments.secure_sums import COMMON, NO_NOISE, PARTICIPATIONS, PERIOD, secure
+from foltr_research.reproductions.figures import Figure
 from foltr_research.reproductions.outcomes import DataProfile
 from foltr_research.simulation.config import SimulationConfig
 
