@@ -1,4 +1,4 @@
-"""A norm to clip to that follows the honest norms: where it goes, who can move it, its cost, and that runs resume."""
+"""A norm to clip to that follows the honest norms: its course, who can move it, its cost, and that runs resume."""
 
 import math
 

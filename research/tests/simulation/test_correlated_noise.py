@@ -40,7 +40,7 @@ def test_the_inverse_undoes_the_column(band):
 @pytest.mark.parametrize(("rounds", "period", "turns"), [(9, 3, 3), (9, 4, 3), (8, 1, 8), (7, 3, 2)])
 @pytest.mark.parametrize("band", [1, 2, 3, 5, 9])
 def test_no_client_changes_more_than_its_sensitivity(rounds, period, turns, band):
-    """All first turns, all signs of vectors; fewer turns change no more."""
+    """All first turns, all signs of vectors; fewer turns change less."""
     matrix = lower(square_root_column(band), rounds)
     largest = max(
         float(np.square(sum(sign * matrix[:, turn] for sign, turn in zip(signs, of_client, strict=True))).sum())

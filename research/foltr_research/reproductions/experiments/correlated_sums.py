@@ -5,7 +5,14 @@ from typing import Any
 from foltr_research.reproductions.checks import both, higher, not_above
 from foltr_research.reproductions.claims import HIGHER, RANGE, Check, Claim
 from foltr_research.reproductions.experiment import Experiment, Scale, Table, Variant
-from foltr_research.reproductions.experiments.secure_sums import COMMON, NO_NOISE, PARTICIPATIONS, PERIOD, secure
+from foltr_research.reproductions.experiments.secure_sums import (
+    CLICKS,
+    COMMON,
+    NO_NOISE,
+    PARTICIPATIONS,
+    PERIOD,
+    secure,
+)
 from foltr_research.reproductions.figures import Figure
 from foltr_research.reproductions.outcomes import DataProfile
 from foltr_research.simulation.config import SimulationConfig
@@ -25,7 +32,7 @@ def _grid(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
     ]
     return [
         Variant(
-            {"noise": noise, "ε": epsilon, "n": str(n)},
+            {"noise": noise, "ε": epsilon, "n": str(n), "clicks": CLICKS},
             SimulationConfig.read({**COMMON, **secure(n, norm_proof="none", **values)}),
         )
         for n in SIZES

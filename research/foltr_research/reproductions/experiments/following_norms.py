@@ -5,7 +5,7 @@ from typing import Any
 from foltr_research.reproductions.checks import both, higher, not_above
 from foltr_research.reproductions.claims import HIGHER, RANGE, Claim
 from foltr_research.reproductions.experiment import Experiment, Scale, Table, Variant
-from foltr_research.reproductions.experiments.secure_sums import COMMON, PERIOD, secure
+from foltr_research.reproductions.experiments.secure_sums import CLICKS, COMMON, PERIOD, secure
 from foltr_research.reproductions.experiments.secure_sums_hostile import ATTACKS, EPSILON
 from foltr_research.reproductions.outcomes import DataProfile
 from foltr_research.simulation.config import SimulationConfig
@@ -29,7 +29,7 @@ def _grid(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
             for attack in _ATTACKS if hostile else ("-",):
                 attacked = {**ATTACKS[attack], "attackers": hostile * PERIOD} if hostile else {}
                 config = SimulationConfig.read({**COMMON, **secure(N, epsilon=EPSILON, **values), **attacked})
-                found.append(Variant(_labels(norm, hostile, attack), config))
+                found.append(Variant({**_labels(norm, hostile, attack), "clicks": CLICKS}, config))
     return found
 
 
