@@ -4,7 +4,9 @@ from foltr.core.errors import SettingsError
 from foltr_research.reproductions.experiment import Experiment
 from foltr_research.reproductions.experiments import (
     all_methods,
+    correlated_sums,
     fedips,
+    following_norms,
     foltr_es,
     foltr_es_pdgd,
     fpdgd,
@@ -54,6 +56,8 @@ _MODULES = (
     all_methods,
     secure_sums,
     secure_sums_hostile,
+    correlated_sums,
+    following_norms,
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for module in _MODULES for one in module.EXPERIMENTS}
 

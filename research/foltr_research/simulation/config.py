@@ -50,7 +50,7 @@ from foltr_research.simulation.method_names import (
 )
 from foltr_research.simulation.plugins import load_named
 
-MechanismOfRun = Literal["gaussian", "gamma", "none"]
+MechanismOfRun = Literal["gaussian", "gamma", "correlated", "none"]
 _COHORTS_OF_RULES: Final = 20
 PopulationKind = Literal[
     "iid", "type1", "type1-iid", "type1-iid-per-intent", "type2", "type3", "type4", "type1+type4", "type2+type4"
@@ -159,7 +159,8 @@ class SecureSettings(_Settings):
     privacy: Literal["trusted", "secure"] = "trusted"
     """trusted: the federator sees every update. secure: noised sums only, without the masks, which change nothing."""
     mechanism: MechanismOfRun = "gaussian"
-    """Secure: the noise that each helper adds; none shows what clipping and the grid cost alone."""
+    """Secure: the noise that each helper adds; correlated (only simulated): gaussian, partly cancels across rounds;
+    none shows what clipping and the grid cost alone."""
     norm_proof: NormProof = "l2"
     """Secure: l2 leaves out updates that are longer than a proof allows; with none they are not detected."""
     epsilon: Annotated[float, Field(ge=LEAST_EPSILON, le=MOST_EPSILON, allow_inf_nan=False)] = DEFAULT_EPSILON
@@ -175,6 +176,9 @@ class SecureSettings(_Settings):
     clip_norm: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
     """Secure: the norm to which updates are clipped; unset 0.15 * sqrt(interactions) * learning_rate / 0.1 if lists are
     sampled, else a fifth of it."""
+    clip_quantile: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = None
+    """Secure: the norm to clip to follows this quantile of honest updates' norms, noised, from clip_norm on (only
+    simulated); unset it stays."""
 
 
 class SimulationConfig(SecureSettings, DefenceSettings, PopulationSettings, LearningSettings):
@@ -320,6 +324,8 @@ def _check_secure(config: SimulationConfig, training: Training) -> None:
         raise SettingsError("participants: with secure sums participations and rounds say whose turn it is")
     if config.clicks_per_round is not None or "type4" in config.population:
         raise SettingsError("privacy: an update of a secure sum has exactly as many interactions as any other")
+    if config.clip_quantile is not None and config.mechanism == "gamma":
+        raise SettingsError("clip_quantile: it is for norms in L2, and gamma clips in L1; choose mechanism = gaussian")
     rule = rule_of(config)
     if rule.rule == "adaptive":
         raise SettingsError("aggregation: adaptive judges by each client's history, and secure sums have none")

@@ -123,6 +123,7 @@ class Federation:
         if self._secure is not None:
             # Votes in secure sums are known only after these are finished.
             following, abandoned = self._finish(aggregation)
+            self._secure = _with_next_clip_norm(self._secure, aggregation)
         decision = self._decision(number, clients, aggregation, is_kept=abandoned is None)
         proofs = None
         if isinstance(aggregation, AttackedAggregation | SecureAggregation):
@@ -227,16 +228,27 @@ class Federation:
             kept |= {"anchor_optimiser": of_anchor.optimiser, "anchor_defence": of_anchor.defence}
         memory = {name: np.frombuffer(value or b"", np.uint8) for name, value in kept.items()}
         voters = {} if self._voters is None else self._voters.state()
-        return {"model": self._model, **memory, **voters, **self._runner.state()}
+        clip_norm = {}
+        if self._secure is not None and self._secure.clip_quantile is not None:
+            clip_norm = {"clip_norm": np.array([self._secure.clip_norm])}
+        return {"model": self._model, **memory, **clip_norm, **voters, **self._runner.state()}
 
     def restore(self, state: State) -> None:
         self._model = state["model"].astype(np.float32)
         self._memory = Memory(state["optimiser"].tobytes() or None, state["defence"].tobytes() or None)
+        if self._secure is not None and "clip_norm" in state:
+            self._secure = replace(self._secure, clip_norm=float(state["clip_norm"][0]))
         if self._voters is not None:
             self._voters.restore(state)
             of_anchor = (state["anchor_optimiser"].tobytes() or None, state["anchor_defence"].tobytes() or None)
             self._memory_of_anchor = Memory(*of_anchor)
         self._runner.restore(state)
+
+
+def _with_next_clip_norm(secure: SecureSums, aggregation: Aggregation) -> SecureSums:
+    """Return the settings of the next round's secure sums."""
+    norm = aggregation.next_clip_norm if isinstance(aggregation, AttackedAggregation | SecureAggregation) else None
+    return secure if norm is None or norm == secure.clip_norm else replace(secure, clip_norm=norm)
 
 
 def participants_of(seed: int, number: int, n_clients: int, participants: int | None) -> NDArray[np.int64] | None:

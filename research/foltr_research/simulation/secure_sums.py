@@ -9,7 +9,8 @@ protected here.
 import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,7 @@ from foltr.core.secure.accounting import (
     default_vote_weight,
     least_scale,
     least_variance,
+    squared_sensitivity,
 )
 from foltr.core.secure.coins import Entropy, seeded_entropy
 from foltr.core.secure.encoding import bound_for, decode_mean, encode_l1, encode_l2
@@ -39,6 +41,7 @@ from foltr.core.secure.norm_proof import is_disagreement, proof_shape
 from foltr.core.secure.plan import NormProof, period_for
 from foltr.core.secure.plausibility import is_plausible
 from foltr_research.simulation.config import MechanismOfRun, SimulationConfig, cohorts_of
+from foltr_research.simulation.correlated_noise import CorrelatedNoise, Correlation, best_correlation
 from foltr_research.simulation.defence_record import NormProofs
 from foltr_research.simulation.kept_updates import KeptUpdates, UpdateReceiver
 
@@ -46,6 +49,8 @@ Integers = NDArray[np.int64]
 # Limit of a hostile client's numbers: no sum overflows, but each makes a sum implausible.
 _LARGEST: Final = 2.0**40
 _BYTES_OF_WORD: Final = 8
+# How fast C follows a quantile: by at most a fifth a round (Andrew et al. 2021, eta_C).
+_CLIP_STEP: Final = 0.2
 # Rounding may make a float32 vector of norm C this much longer.
 _SLACK: Final = 1e-6
 
@@ -55,9 +60,9 @@ class SecureSums:
     """The settings of a run's secure sums: the parts of a policy that apply without real helpers.
 
     Attributes:
-        mechanism: the noise and its clip; `none` clips as `gaussian` does.
+        mechanism: the noise and its clip; `none` and `correlated` clip as `gaussian` does.
         bound: C_int.
-        noise: the variance of `gaussian`, the scale of `gamma`; 0 of `none`.
+        noise: the variance of `gaussian` and of z of `correlated`, the scale of `gamma`; 0 of `none`.
         clip_norm: C.
         helpers: their number; each adds noise.
         cohorts: G.
@@ -65,6 +70,10 @@ class SecureSums:
         seed: of the run.
         norm_proof: whether devices prove their norms.
         vote_weight: v; 0 without votes.
+        norm_weight: what a client whose norm is within C adds to the last entry; 0 if C stays.
+        clip_quantile: the quantile of norms that C follows; None: it stays.
+        correlation: of `correlated`, else None.
+        sequences: the correlated noise of each helper in each cohort's sums.
     """
 
     mechanism: MechanismOfRun
@@ -77,11 +86,20 @@ class SecureSums:
     seed: int
     norm_proof: NormProof
     vote_weight: int = 0
+    norm_weight: int = 0
+    clip_quantile: float | None = None
+    correlation: Correlation | None = None
+    sequences: dict[tuple[int, int], CorrelatedNoise] = field(default_factory=dict, compare=False)
 
     @property
     def n_votes(self) -> int:
         """The number of vote entries after an update in a sum."""
         return N_VOTES if self.vote_weight else 0
+
+    @property
+    def n_beside(self) -> int:
+        """The number of entries after an update in a sum: votes, and whether its norm was within C."""
+        return self.n_votes + (self.clip_quantile is not None)
 
     @property
     def policy_hash(self) -> bytes:
@@ -113,9 +131,10 @@ class SecureSums:
         """Return a hostile client's contribution: its whole update.
 
         Values that are not finite cannot be put on a grid, so they become zeros. With norm proofs an update of norm C
-        is rounded so that it passes. Proofs are of the L2 norm, also for a mechanism that clips in L1.
+        is rounded so that it passes. Proofs are of the L2 norm, also for a mechanism that clips in L1. If C follows
+        the honest norms, attackers know it and shorten their updates to it.
         """
-        if not np.isfinite(update).all():
+        if not np.isfinite(update).all() or (self.norm_proof == "l2" and self.norm_weight):
             return self.encode(update, entropy)
         within = math.sqrt(np.square(update, dtype=np.float64).sum()) <= self.clip_norm * (1.0 + _SLACK)
         if self.norm_proof == "l2" and within:
@@ -128,16 +147,50 @@ class SecureSums:
         return self.norm_proof == "none" or int(encoded @ encoded) <= self.bound**2
 
     def draw_noise(self, size: int, entropy: Entropy) -> Integers:
-        """Return (size,) one helper's noise."""
+        """Return (size,) one helper's independent noise."""
         if self.mechanism == "none":
             return np.zeros(size, np.int64)
-        draw = draw_gaussian if self.mechanism == "gaussian" else draw_laplace
+        draw = draw_laplace if self.mechanism == "gamma" else draw_gaussian
         return draw(size, self.noise, entropy)
+
+    def noise_in(self, number: int, cohort: int, helper: int, size: int, entropy: Entropy) -> Integers:
+        """Return (size,) one helper's noise in the sum of a cohort in a round. Votes have independent noise."""
+        if self.correlation is None:
+            return self.draw_noise(size, entropy)
+        seed = b"correlated %d %d %d" % (self.seed, cohort, helper)
+        new = CorrelatedNoise(seed, self.correlation.band, self.noise)
+        sequence = self.sequences.setdefault((cohort, helper), new)
+        correlated = sequence.of_round(number, size - self.n_beside)
+        return np.concatenate([correlated, self.draw_noise(self.n_beside, entropy)])
 
     def encode_vote(self, vote: Opinion) -> Integers:
         """Return (n_votes,) a vote's contribution to the sum: worse, better."""
         worse, better = vote is Opinion.WORSE, vote is Opinion.BETTER
         return np.array([worse, better][: self.n_votes], np.int64) * self.vote_weight
+
+    def encode_beside(self, update: NDArray[np.float32], vote: Opinion, *, hostile: bool) -> Integers:
+        """Return (n_beside,) what follows an update: its vote, and whether its norm is within C.
+
+        Hostile clients deny it, so that C grows.
+        """
+        beside = np.zeros(self.n_beside, np.int64)
+        beside[: self.n_votes] = self.encode_vote(vote)
+        if self.norm_weight and not hostile:
+            length = math.sqrt(np.square(update, dtype=np.float64).sum())
+            beside[-1] = self.norm_weight * (length <= self.clip_norm)
+        return beside
+
+    def next_clip_norm(self, within: int, n_clients: int) -> float:
+        """Return C of the next round, closer to the quantile (Andrew et al., NeurIPS 2021, section 3).
+
+        Args:
+            within: noisy sum of what clients with a norm within C added.
+            n_clients: in the sums.
+        """
+        if self.clip_quantile is None or not n_clients:
+            return self.clip_norm
+        share = min(1.0, max(0.0, within / (self.norm_weight * n_clients)))
+        return self.clip_norm * math.exp(-_CLIP_STEP * (share - self.clip_quantile))
 
     def tally_of(self, votes: Integers, n_updates: int, n_cohorts: int) -> RoundTally | None:
         """Return the tally of (n_votes,) noisy votes of all cohorts. None without votes."""
@@ -152,7 +205,7 @@ class SecureSums:
 
     def is_plausible(self, total: Integers, n_clients: int) -> bool:
         """Whether ``n_clients`` clients and the noise can add up to this; see `foltr.core.secure.plausibility`."""
-        beside = self.n_votes * self.vote_weight**2
+        beside = self.n_votes * self.vote_weight**2 + self.norm_weight**2
         longest = math.isqrt(self.bound**2 + beside - 1) + 1 if beside else self.bound
         return is_plausible(
             total,
@@ -160,7 +213,7 @@ class SecureSums:
             n_clients=n_clients,
             bound=longest,
             noise=self.noise,
-            noises=float(self.helpers),
+            noises=self.helpers * (1.0 if self.correlation is None else self.correlation.spread),
         )
 
 
@@ -173,17 +226,25 @@ def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker)
     if config.norm_proof == "l2":
         check_masks(dim, bound)
     vote_weight = default_vote_weight(bound) if config.take_back else 0
+    norm_weight = 0 if config.clip_quantile is None else default_vote_weight(bound)
+    period = period_for(config.rounds, config.participations)
+    correlation = None
+    if config.mechanism == "correlated":
+        correlation = best_correlation(config.rounds, period, config.participations)
     return SecureSums(
         mechanism=config.mechanism,
         bound=bound,
-        noise=_noise_of(config, bound, vote_weight),
+        noise=_noise_of(config, bound, vote_weight, norm_weight, correlation),
         clip_norm=config.clip_norm or usual_clip_norm(training, config.interactions),
         helpers=config.helpers,
         cohorts=cohorts_of(config),
-        period=period_for(config.rounds, config.participations),
+        period=period,
         seed=config.seed,
         norm_proof=config.norm_proof,
         vote_weight=vote_weight,
+        norm_weight=norm_weight,
+        clip_quantile=config.clip_quantile,
+        correlation=correlation,
     )
 
 
@@ -204,6 +265,8 @@ def promise_of(config: SimulationConfig, sums: SecureSums) -> dict[str, Any]:
         "clip_norm": sums.clip_norm,
         "norm_proof": sums.norm_proof,
         "vote_weight": sums.vote_weight or None,
+        "clip_quantile": sums.clip_quantile,
+        "band": None if sums.correlation is None else sums.correlation.band,
     }
     delta = "" if is_pure else f" with delta {config.delta:g}"
     promise = f"epsilon {config.epsilon:g}{delta} for {config.participations} participations" if has_noise else "none"
@@ -224,6 +287,7 @@ class SecureAggregation(KeptUpdates):
     Attributes:
         norm_proofs: after `finish`, of all cohorts; None without norm proofs.
         tally: after `finish`, of the votes in them; None without votes, or if a sum is too long.
+        next_clip_norm: after `finish`, C of the next round; until then, of this one.
     """
 
     def __init__(
@@ -241,6 +305,7 @@ class SecureAggregation(KeptUpdates):
         self._hostile = hostile
         self._votes = votes
         self.tally: RoundTally | None = None
+        self.next_clip_norm = sums.clip_norm
         self.norm_proofs = None if sums.norm_proof == "none" else NormProofs()
 
     @property
@@ -266,11 +331,13 @@ class SecureAggregation(KeptUpdates):
         if not filled:
             raise TooFewUpdatesError("nobody took part")
         votes = self._votes() if self._sums.vote_weight else {}
-        sums = [self._sum_of(np.flatnonzero(cohorts == cohort), rows, names, votes, entropy) for cohort in filled]
+        sums = [self._sum_of(cohort, cohorts, rows, names, votes, entropy) for cohort in filled]
         means = [self._mean_of(total, n) for total, n in sums]
-        of_votes = sum((total[self.n_values :] for total, _ in sums), np.zeros(self._sums.n_votes, np.int64))
+        beside = sum((total[self.n_values :] for total, _ in sums), np.zeros(self._sums.n_beside, np.int64))
         n_updates = sum(n for _, n in sums)
-        self.tally = self._sums.tally_of(of_votes, n_updates, len(sums))
+        self.tally = self._sums.tally_of(beside[: self._sums.n_votes], n_updates, len(sums))
+        if self._sums.clip_quantile is not None:
+            self.next_clip_norm = self._sums.next_clip_norm(int(beside[-1]), n_updates)
         self._aggregation.add_rows(
             np.array(means, np.float32), np.ones(len(filled), np.int64), [f"cohort {cohort}" for cohort in filled]
         )
@@ -278,25 +345,28 @@ class SecureAggregation(KeptUpdates):
 
     def _sum_of(
         self,
-        members: Integers,
+        cohort: int,
+        cohorts: Integers,
         rows: NDArray[np.float32],
         names: list[str],
         votes: Mapping[str, Opinion],
         entropy: Entropy,
     ) -> tuple[Integers, int]:
-        """(n_values + n_votes,) a cohort's sum with noise, and the number of clients in it."""
+        """(n_values + n_beside,) a cohort's sum with noise, and the number of clients in it."""
         sums, n = self._sums, 0
-        total = np.zeros(self.n_values + sums.n_votes, np.int64)
+        members = np.flatnonzero(cohorts == cohort)
+        total = np.zeros(self.n_values + sums.n_beside, np.int64)
         for i in members.tolist():
-            encode = sums.encode_hostile if names[i] in self._hostile else sums.encode
-            encoded = encode(rows[i], entropy)
+            hostile = names[i] in self._hostile
+            encoded = (sums.encode_hostile if hostile else sums.encode)(rows[i], entropy)
             if sums.is_proved(encoded):
+                vote = votes.get(names[i], Opinion.NONE)
                 total[: self.n_values] += encoded
-                total[self.n_values :] += sums.encode_vote(votes.get(names[i], Opinion.NONE))
+                total[self.n_values :] += sums.encode_beside(rows[i], vote, hostile=hostile)
                 n += 1
         self._count_proofs(n, len(members))
-        for _ in range(sums.helpers):
-            total += sums.draw_noise(len(total), entropy)
+        for helper in range(sums.helpers):
+            total += sums.noise_in(self._number, cohort, helper, len(total), entropy)
         if not sums.is_plausible(total, n):
             raise TooFewUpdatesError("sum_implausible: the sum of a cohort is longer than its clients can make it")
         return total, n
@@ -314,7 +384,9 @@ class SecureAggregation(KeptUpdates):
             raise TooFewUpdatesError("verifiers_disagree: most norm proofs of a cohort have failed")
 
 
-def _noise_of(config: SimulationConfig, bound: int, vote_weight: int) -> int:
+def _noise_of(
+    config: SimulationConfig, bound: int, vote_weight: int, norm_weight: int, correlation: Correlation | None
+) -> int:
     if config.mechanism == "none":
         return 0
     promise: dict[str, Any] = {
@@ -323,6 +395,13 @@ def _noise_of(config: SimulationConfig, bound: int, vote_weight: int) -> int:
         "participations": config.participations,
         "norm_proofs": config.norm_proof == "l2",
     }
-    if config.mechanism == "gaussian":
-        return least_variance(bound, vote_weight=vote_weight, **promise)
-    return least_scale(bound, **promise)
+    if config.mechanism == "gamma":
+        return least_scale(bound, **promise)
+    independent = least_variance(bound, vote_weight=vote_weight, **promise)
+    if correlation is None and not norm_weight:
+        return independent
+    # The variance is proportional to the square of what all turns change; beside updates noise is independent.
+    k = config.participations
+    of_updates = k if correlation is None else Fraction(correlation.squared_sensitivity)
+    changed = of_updates * bound**2 + k * (vote_weight**2 + norm_weight**2)
+    return math.ceil(independent * changed / (k * squared_sensitivity(bound, vote_weight)))

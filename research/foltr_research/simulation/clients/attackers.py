@@ -77,6 +77,11 @@ class AttackedAggregation(KeptUpdates):
         """Return the tally of the votes in secure sums, after `finish`. None without votes."""
         return self._aggregation.tally if isinstance(self._aggregation, SecureAggregation) else None
 
+    @property
+    def next_clip_norm(self) -> float | None:
+        """Return C of the next round's secure sums, after `finish`. None without secure sums."""
+        return self._aggregation.next_clip_norm if isinstance(self._aggregation, SecureAggregation) else None
+
     def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
         rows, n_interactions, names = self._updates.all()
         hostile = np.array([name in self._hostile for name in names], np.bool_)
