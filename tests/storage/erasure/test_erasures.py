@@ -49,6 +49,7 @@ async def test_nothing_of_the_client_is_left_but_its_tombstone(learned) -> None:
     after = await learned.dump()
     assert named(after, "c") == ["clients", "erasures"]
     assert await rows_of(learned.db, "web", "c") == {"clients": 1, "erasures": 1}
+    assert await rows_of(learned.db, "web", "nobody") == {}
     for table in ("events", "update_bodies", "update_fates", "updates"):
         assert after[table] == [found for found in before[table] if "c" not in found]
     assert after["clients"][:2] == before["clients"][:2]
