@@ -9,12 +9,13 @@ from cli.commands import foltr
 from sqlalchemy import text
 from support.api_server import FEDERATION, asked
 from support.databases import PostgresDatabases, migrated_sqlite
-from support.erasure_database import BEGAN, STAYED, made_erasures
+from support.erasure_database import BEGAN, DONE, STAYED, made_erasures, pseudonym_of, tampered
 from support.history_database import made_history
 from support.postgres_server import PostgresServer
 from support.tally_database import made_tallies
 from support.waiting import PATIENCE_S, until
 
+from foltr.api.access import COOKIE
 from foltr.api.limits import RateLimiter
 from foltr.api.middleware import MOST_POSTED
 from foltr.api.server import listen
@@ -93,6 +94,23 @@ async def test_lists_are_filtered(server):
     (of_c,) = (await listed("events?client=c&round=1&kind=quarantine_proposed"))["items"]
     assert of_c["detail"] == "far away in 9 of 10 rounds"
     assert await listed("events?refused=true") == {"items": [], "next": None}
+
+
+async def test_nobody_is_called_erased_while_rows_or_a_data_key_are_left(tmp_path):
+    """By the lists, to the participant itself, on its page, and where a client of the name is looked for."""
+    url, pseudonym = migrated_sqlite(tmp_path / "foltr.sqlite"), pseudonym_of(DONE)
+    await made_erasures(url)
+    async with asked(url, tmp_path) as server:
+        viewer, mine = server.token(Role.VIEWER), server.token(Role.PARTICIPANT, DONE)
+        for state in ("erasing", "erased"):
+            left = f"state = '{state}', completed_at = NULL, audit_seq = NULL, receipt = NULL"
+            tampered(tmp_path, f"UPDATE erasures SET {left} WHERE pseudonym = '{pseudonym}'")  # noqa: S608 (ours)
+            shown = (await server.get(f"/api/v1/erasures/{pseudonym}", viewer)).json()
+            for one in (shown, (await server.get("/api/v1/me", mine)).json()["erasure"]):
+                assert (one["state"], one["forget_state"], one["erased_at"]) == ("erasing", "erasing", None)
+            page = await server.get("/", headers={"Cookie": f"{COOKIE}={mine}"})
+            for answer in (page, await server.get(f"/api/v1/clients/{DONE}", viewer)):
+                assert "This client is being erased" in answer.text
 
 
 async def test_no_round_is_the_latest_before_one_has_ended(sqlite_url, tmp_path):

@@ -22,9 +22,11 @@ from support.federator_by_hand import (
     retained,
     see,
     taken_in,
+    until_disconnected,
 )
 from support.waiting import PATIENCE_S, until
 
+from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, FoltrError, UnavailableError
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.membership import Forget, Status
@@ -264,8 +266,10 @@ async def asked_in_an_earlier_life(url, path):
         assert (await client.forget_me(timeout_s=0.05)).state == "sent"  # clock: runs out
 
 
-async def test_asking_without_a_broker_keeps_the_wish(mosquitto_server, path):
-    """The application hears that it is asked and not sent; it is sent as soon as a broker is there, before all else."""
+async def test_asking_without_a_broker_keeps_the_wish(mosquitto_server, path, monkeypatch):
+    """It is asked and not sent, until a broker is there, before all else; and again if that loses what it retained."""
+    pauses = dict.fromkeys(ForgetState, (PATIENCE_S, PATIENCE_S))  # it is the connection that has it sent again
+    monkeypatch.setattr("foltr.edge_client.forgetting._PAUSES_S", pauses)
     mosquitto_server.stop()
     async with device(mosquitto_server.url, path) as client:
         assert await client.forget_me(timeout_s=0.1) == ForgetResult("asked")  # clock: runs out
@@ -277,6 +281,11 @@ async def test_asking_without_a_broker_keeps_the_wish(mosquitto_server, path):
             await until(lambda: client.forget_state == "sent")
             assert not await client.leave(timeout_s=PATIENCE_S), "it asked, and says nothing else"
             await federator.nothing_on("leave")
+        mosquitto_server.kill()
+        await until_disconnected(client)
+        mosquitto_server.start()
+        async with Federator(mosquitto_server.url) as federator:
+            await federator.next("forget")
 
 
 async def test_a_wish_that_cannot_be_stored_is_not_sent(mqtt_broker, path, monkeypatch):

@@ -5,6 +5,7 @@ import base64
 from urllib.parse import urlencode
 
 import pytest
+import structlog
 from cli.commands import foltr
 from integration.deployment import FEDERATION, on
 from integration.users import contribute_once, oracle_device
@@ -119,7 +120,8 @@ async def test_an_order_that_nobody_answers_is_said_to_wait(server, mosquitto_se
 
 def start(deployment):
     """Start a federator whose rounds nobody fills."""
-    deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
+    quorum = ("--min-clients", "5", "--max-clients", "5")
+    deployment.start_federator(10, *quorum, max_time_s=600.0, FOLTR_LOG_LEVEL="info")
 
 
 @pytest.fixture
@@ -161,8 +163,8 @@ async def test_no_wish_of_anybody_else_is_taken(deployment, server, participant)
     assert await get_client(deployment.database, FEDERATION, access.name) is not None
 
 
-async def test_a_participant_brings_its_devices_wish_and_gets_its_receipt(server, participant, tmp_path):
-    """On its page, with the token that it had; afterwards its name is in no list, nor in the file of tokens."""
+async def test_a_participant_brings_its_devices_wish_and_gets_its_receipt(deployment, server, participant, tmp_path):
+    """On its page, with the token that it had; afterwards its name is in no list, metric, log or file of tokens."""
     access, mine = participant
     viewer = server.token(Role.VIEWER)
     assert access.name in (await server.get("/api/v1/clients", viewer)).text
@@ -172,7 +174,8 @@ async def test_a_participant_brings_its_devices_wish_and_gets_its_receipt(server
     bad = await server.post("/forget", content="wish=%21%21", headers=cookie)
     assert (bad.status_code, "not the line" in bad.text) == (400, True)
     line = urlencode({"wish": base64.b64encode(wish_of(access)).decode() + "\n"})
-    page = await server.post("/forget", content=line, headers=cookie)
+    with structlog.testing.capture_logs() as lines:
+        page = await server.post("/forget", content=line, headers=cookie)
     assert (page.status_code, "was forgotten on" in page.text) == (200, True)
     me = (await server.get("/api/v1/me", mine)).json()
     assert (me["client"], me["erasure"]["requested_by"]) == (None, "device")
@@ -189,7 +192,10 @@ async def test_a_participant_brings_its_devices_wish_and_gets_its_receipt(server
     assert checked.returncode == 0, checked.stderr
     for path in ("clients", "rounds", "erasures", "audit", "orders", "jobs"):
         assert access.name not in (await server.get(f"/api/v1/{path}", viewer)).text, path
-    assert access.name not in server.served.tokens.path.read_text()
+    logged = deployment.said() + "".join(str(line) for line in lines if line["log_level"] != "debug")
+    assert ("erasure_request_forwarded" in logged, "federator_started" in logged) == (True, True)
+    for text in (logged, (await server.get("/metrics", viewer)).text, server.served.tokens.path.read_text()):
+        assert access.name not in text
 
 
 async def test_a_wish_that_is_not_obeyed_yet_is_said_to_wait(deployment, server, participant, monkeypatch):

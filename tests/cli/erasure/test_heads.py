@@ -1,9 +1,10 @@
-"""What is known of an audit log outside of its database; integration/test_audit_cut.py cuts one."""
+"""What is known of an audit log outside of its database: whoever cuts it cannot cut that."""
 
 import json
 
 from cli.commands import foltr
 from cli.erasure.test_audit import KEY_TEXT, logged
+from support.erasure_database import tampered
 from support.erasure_receipts import KEY
 from support.message_publisher import publish_once
 from support.servers import free_port
@@ -54,9 +55,13 @@ def test_a_head_that_another_has_signed_is_none(tmp_path, mosquitto_server):
     ask(tmp_path, *broker, code=3)
     # The federator's own is compared, as are entries that were noted; the log may have grown since.
     publish(mosquitto_server.url, head(1, hashes[0]))
-    done = audit(tmp_path, *broker, "--entry", f"2:{hashes[1]}", code=0)
+    noted = f"2:{hashes[1]}"
+    done = audit(tmp_path, *broker, "--entry", noted, code=0)
     assert ("The head at the broker" in done.stdout, "matches entry 1" in done.stdout) == (True, True)
     assert "What was noted matches entry 2." in done.stdout
+    tampered(tmp_path, "DELETE FROM audit_log")
+    for witness, entry in ((broker, 1), (("--entry", noted), 2)):
+        assert f"names entry {entry}, but the log ends with entry 0" in audit(tmp_path, *witness, code=1).stderr
 
 
 def test_the_head_is_printed_to_be_kept(tmp_path, mosquitto_server):

@@ -14,13 +14,13 @@ from support.waiting import PATIENCE_S, until
 from foltr.core.alive_file import NO_ALIVE_FILE
 from foltr.core.errors import SettingsError
 from foltr.federator.leading import standby as standby_module
-from foltr.federator.leading.standby import Standby
+from foltr.federator.leading.standby import _LOOK_EVERY_S, Standby
 from foltr.storage.database import Database
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.federations import claim_federation
 from foltr.storage.keys import KeyStore
 from foltr.storage.lease_tables import leases
-from foltr.storage.leases import find_lease, give_up_lease, list_standbys, renew_lease, take_lease
+from foltr.storage.leases import LEASE_S, find_lease, give_up_lease, list_standbys, renew_lease, take_lease
 
 
 async def is_listed(database: Database) -> bool:
@@ -59,7 +59,8 @@ async def test_a_standby_leads_no_tables_of_another_version(database, changes, s
 
 
 async def test_nobody_waits_where_nobody_has_taken_a_lease(database) -> None:
-    """A federation that was claimed without one."""
+    """A federation that was claimed without one. A leader's death is over within 5 s: its lease and one look."""
+    assert LEASE_S + _LOOK_EVERY_S < 5
     async with database.transaction() as connection:
         await connection.execute(delete(leases))
     await claim_federation(database, "mail", 0.0)
