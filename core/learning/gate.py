@@ -51,9 +51,7 @@ MODEL_DECAY = 0.93
 FEWEST_CREDITS = 10.0
 """With fewer interleaved lists with a credit, in effect, a report says nothing of them."""
 OPENS_AT = 100.0
-"""The gate opens once a stake on the model has grown so many times."""
-SHARED_OPENS_AT = 30.0
-"""All clients' credits open it once a stake on these has grown so many times."""
+"""The gate opens once a stake on the model has grown so many times, by the own credits or by those of all clients."""
 FEWEST_BASE_LISTS = 40.0
 """And with so many lists of the base, in effect, or a model that is worse for this user would show late."""
 SHARED_PROMISING_FROM = -0.5
@@ -245,7 +243,7 @@ class Gate:
             not self._was_open
             and self.of_base.weight >= FEWEST_BASE_LISTS
             and self.credit_score >= OBJECTS_BELOW
-            and self.shared.growth >= SHARED_OPENS_AT
+            and self.shared.growth >= OPENS_AT
         )
 
     @property

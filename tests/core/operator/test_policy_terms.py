@@ -10,6 +10,7 @@ from foltr.core.errors import SettingsError
 from foltr.core.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
 from foltr.core.protocol.policies import GammaNoise, SecureEvaluation, SecureVotes, least_noise
 from foltr.core.protocol.verify_keys import open_verify_key
+from foltr.core.secure.accounting import default_vote_weight
 from foltr.core.secure.sealing import SealingKey
 
 HELPERS = tuple(support.secure_policies.HELPERS)
@@ -27,19 +28,19 @@ def words(clients=1000, **changed):
 
 
 def test_the_defaults_are_those_of_the_plan():
-    """Epsilon 8, delta 1e-6, 20 participations in 200 rounds; one cohort of 100, gaussian noise of 3.247 C_int, which
-    is 3.083 and what votes and evaluations need."""
+    """Epsilon 8, delta 1e-6, 20 participations in 200 rounds; one cohort of 100, gaussian noise of 3.337 C_int, which
+    is 3.083 and what votes, evaluations and credits need."""
     made = policy()
     assert (made.federation, made.version, made.issued_at, list(HELPERS)) == ("mail", 1, 1000.0, made.helpers)
     assert (made.epsilon, made.delta, made.max_participations, made.period) == (8.0, 1e-6, 20, 10)
     assert (made.dim, made.bound, made.n_interactions) == (136, 256, 5)
     assert (made.cohorts, made.n_min, made.n_max) == (1, 100, 100_000)
-    assert math.sqrt(made.noise.variance) / 256 == pytest.approx(3.247, abs=0.001)
+    assert math.sqrt(made.noise.variance) / 256 == pytest.approx(3.337, abs=0.001)
     voting, plain = policy(evaluation=False), policy(votes=False, evaluation=False)
     assert math.sqrt(voting.noise.variance) / 256 == pytest.approx(3.178, abs=0.001)
     assert math.sqrt(plain.noise.variance) / 256 == pytest.approx(3.083, abs=0.001)
     assert made.norm_proof is not None
-    assert (made.votes, made.evaluation) == (SecureVotes(weight=64), SecureEvaluation(weight=32))
+    assert (made.votes, made.evaluation) == (SecureVotes(weight=64), SecureEvaluation(weight=32, credit_weight=64))
 
 
 def test_there_are_votes_and_evaluations_where_noise_and_proofs_allow_them():
@@ -55,6 +56,7 @@ def test_there_are_votes_and_evaluations_where_noise_and_proofs_allow_them():
     ]:
         made = policy(**changed)
         assert (made.vote_weight, made.evaluation_weight) == (vote_weight, evaluation_weight), changed
+        assert made.credit_weight == (default_vote_weight(made.bound) if evaluation_weight else 0), changed
 
 
 def test_each_policy_has_a_verify_key_of_its_own():

@@ -47,8 +47,9 @@ def clipped_by_the_largest(update, clip_norm, _entropy):
     return np.rint(np.clip(update, -clip_norm, clip_norm) * BOUND / clip_norm).astype(np.int64)
 
 
+WEIGHTS = {"vote_weight": 64, "evaluation_weight": 32, "credit_weight": 64}
 EVALUATING = gaussian_mechanism(
-    BOUND, gaussian_variance(BOUND, rho_for(EPSILON, DELTA), K, vote_weight=64, evaluation_weight=32), DELTA, 64, 32
+    BOUND, gaussian_variance(BOUND, rho_for(EPSILON, DELTA), K, **WEIGHTS), DELTA, **WEIGHTS
 )
 VOTING = gaussian_mechanism(BOUND, gaussian_variance(BOUND, rho_for(EPSILON, DELTA), K, vote_weight=64), DELTA, 64)
 
