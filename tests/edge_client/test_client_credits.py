@@ -17,7 +17,7 @@ N_LISTS = 30
 TRAINING = PdgdTraining(min_interactions=N_LISTS, max_interactions=N_LISTS)
 # In the application's order; the model likes the last one best.
 DOCUMENTS = np.eye(4, N_FEATURES, dtype=np.float32)[::-1]
-BETTER = Credits(20.0, 40.0)
+BETTER = Credits(25.0, 40.0)
 
 
 def liking(weights, interaction, training):  # noqa: ARG001 (the signature is the learner's)

@@ -9,7 +9,7 @@ from integration.users import Plot, click_best, in_each_round, in_use
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.learning.credits import pooled
-from foltr.core.learning.gate import SHARED_OPENS_AT, Source
+from foltr.core.learning.gate import OPENS_AT, Source
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Connection, Experiment
@@ -51,7 +51,7 @@ async def test_a_new_users_gate_opens_by_what_others_have_found(mqtt_broker, dat
 
     async def is_known() -> bool:
         listed = np.array(await list_credits(database, FEDERATION, 0)).reshape(-1, 2)
-        return pooled(*listed.T).growth >= SHARED_OPENS_AT
+        return pooled(*listed.T).growth >= OPENS_AT
 
     async with served(mqtt_broker, database, PLAN) as running:
         async with in_use([device(mqtt_broker, i) for i in range(N_FIRST)], use):
@@ -60,7 +60,7 @@ async def test_a_new_users_gate_opens_by_what_others_have_found(mqtt_broker, dat
         await asyncio.gather(running, return_exceptions=True)
     async with served(mqtt_broker, database, PLAN) as running, device(mqtt_broker, N_FIRST) as client:
         await client.next_round(timeout_s=PATIENCE_S)
-        await until(lambda: client.gate.shared.growth >= SHARED_OPENS_AT)
+        await until(lambda: client.gate.shared.growth >= OPENS_AT)
         rng, n = np.random.default_rng(9), 0
         while not client.gate.is_open and n < 100:
             search(client, rng, exploration="none")
