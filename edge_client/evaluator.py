@@ -115,20 +115,23 @@ class Evaluator:
         return self._epoch is not None and self._epoch == self._participation.epoch
 
     def _has_credits(self) -> bool:
-        """Whether clients here send credits, or what is announced of them is from elsewhere; logged once."""
+        """Whether clients here send credits; if not, announced ones are not used, which is logged once."""
         policy = self._participation.policy
         if policy is None or policy.policy.credit_weight:
             return True
-        if self._request is not None and self._request.credit_squares and not self._logged_idle:
+        if self._request is not None and self._request.credit_squares:
             cause = f"policy {policy.version} has no credits in its sums, and the federator announces some"
-            log.info("shared_credits_ignored", client_id=self._client_id, cause=cause)
-            self._logged_idle = True
+            self._log_idle(cause)
         return False
 
     def _is_idle(self, training: Training) -> bool:
         """Whether this method allows no evaluation; logged once."""
         cause = spec_of(training).no_evaluation_because
-        if cause is not None and not self._logged_idle:
+        if cause is not None:
+            self._log_idle(cause)
+        return cause is not None
+
+    def _log_idle(self, cause: str) -> None:
+        if not self._logged_idle:
             log.info("evaluation_disabled", client_id=self._client_id, cause=cause)
             self._logged_idle = True
-        return cause is not None

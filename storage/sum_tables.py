@@ -112,9 +112,7 @@ round_evaluations = Table(
     Column("reward", Float, nullable=False, comment="Sum of their mean rewards of lists as shown, likewise"),
     Column("base_reward", Float, nullable=False, comment="Sum of their mean rewards in the base order, likewise"),
     Column("deviation", Float, nullable=False, comment="Standard deviation of the helpers' noise in each, in updates"),
-    Column(
-        "credit_total", Float, comment="Credits of their lists, with noise; null: none, or a client erased since"
-    ),
+    Column("credit_total", Float, comment="Credits of their lists, with noise; null: none, or a client erased since"),
     Column("credit_deviation", Float, comment="Standard deviation of the helpers' noise in it; null likewise"),
     PrimaryKeyConstraint("federation", "round"),
     ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),

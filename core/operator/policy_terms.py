@@ -227,7 +227,7 @@ def _noise_of(
             "evaluation_weight": 0 if evaluation is None else evaluation.weight,
             "credit_weight": 0 if evaluation is None else evaluation.credit_weight or 0,
         }
-        least = least_variance(bound, **weights, **promise)
+        least = least_variance(bound, **(promise | weights))
         # The search for rho is in floating-point numbers; this must suffice despite another machine's last digit.
         return GaussianNoise(variance=least + least // 10**6 + 1)
     scale = least_scale(bound, **promise)

@@ -287,7 +287,7 @@ class Policy(InFederation):
 
     @property
     def weights_beside(self) -> dict[str, int]:
-        """v, u and w, as all that computes the privacy of a participation takes them."""
+        """v, u and w, in the form that all computations of privacy take."""
         names = "vote_weight", "evaluation_weight", "credit_weight"
         return {name: getattr(self, name) for name in names}
 
@@ -334,7 +334,7 @@ def least_noise(policy: Policy) -> int:
         "norm_proofs": policy.norm_proof is not None,
     }
     if isinstance(policy.noise, GaussianNoise):
-        return least_variance(policy.bound, **policy.weights_beside, **promise)
+        return least_variance(policy.bound, **(promise | policy.weights_beside))
     return least_scale(policy.bound, **promise)
 
 

@@ -78,7 +78,7 @@ def test_every_option_is_in_the_policy(folder):
     wanted |= {"mechanism": "gamma", "noise_by": "clients", "noise": 512, "shares": 8, "dim": 46, "bound": 256}
     wanted |= {"n_min": 9, "n_max": 90, "n_interactions": 7, "max_participations": 4, "period": 3, "cohorts": 3}
     wanted |= {"epsilon": 2.0, "replace_epsilon": 4.0, "delta": 0.0, "norm_proof": "none"}
-    wanted |= {"federation": "mail", "vote_weight": 0, "evaluation_weight": 0}
+    wanted |= {"federation": "mail", "vote_weight": 0, "evaluation_weight": 0, "credit_weight": 0}
     times = {name: shown["policy"][name] for name in ("issued_at", "ends_at")}
     assert shown["policy"] == wanted | times
     assert (policy.delta, policy.noise.scale) == (1e-7, 256 * 4 / 2)
@@ -109,12 +109,14 @@ def test_votes_and_an_evaluation_are_in_a_policy_unless_told_otherwise(folder):
     shown = foltr("policy", "show", cwd=folder).stdout
     assert ("vote_weight" in shown, "evaluation_weight" in shown) == (True, True)
     earning = json.loads(new(folder, "--no-votes", "--json", number=1).stdout)
-    assert (earning["policy"]["evaluation_weight"], earning["policy"]["vote_weight"]) == (32, 0)
+    weights = ("evaluation_weight", "credit_weight", "vote_weight")
+    assert [earning["policy"][name] for name in weights] == [32, 64, 0]
     assert (newest(folder).policy.evaluation.weight, newest(folder).policy.votes) == (32, None)
     assert any("the sum has what each device's lists earned" in line for line in earning["costs"])
     assert any("no votes on the newest model" in line for line in earning["costs"])
     voting = json.loads(new(folder, "--no-evaluation", "--json", number=2).stdout)
-    assert (voting["policy"]["evaluation_weight"], newest(folder).policy.evaluation) == (0, None)
+    assert [voting["policy"][name] for name in weights] == [0, 0, 64]
+    assert newest(folder).policy.evaluation is None
     assert any("no evaluation: users' clicks do not show" in line for line in voting["costs"])
     refused = new(folder, "--votes", "--mechanism", "gamma", number=3, code=2)
     assert "--mechanism gaussian, or --no-votes" in refused.stderr

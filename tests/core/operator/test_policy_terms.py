@@ -163,8 +163,9 @@ def test_the_costs_have_their_figures():
         "epsilon 18.4 with delta 1e-06",
         "of 2,000 devices about 200 take part in a round (period 10), in one cohort of 100 or more",
         "noise 1.6 times a typical mean update: learns as without noise",
-        "the noise is 3% longer for it; in a round of about 200 devices noise moves each count of votes by about 18",
-        "the noise is 2% longer for it; in a round of about 200 devices noise moves the mean reward by about 0.18",
+        "the noise is 3% longer for it; in a round of about 200 devices noise moves each count of votes by about 19",
+        "the sum has what each device's lists earned and credited, and the noise is 5% longer for it; in a round of",
+        "noise moves the mean reward by about 0.19",
         "within 336 hours; there are keys for 1 times 168 hours, so the policy ends on 1970-01-08",
     ):
         assert figures in said

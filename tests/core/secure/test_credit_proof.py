@@ -1,4 +1,4 @@
-"""A credit of minus its weight, 0 or its weight always passes; whatever else is refused at all points but three."""
+"""A credit of minus its weight, 0 or its weight always passes; any other number is refused at all points but three."""
 
 import os
 

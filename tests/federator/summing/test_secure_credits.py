@@ -1,4 +1,4 @@
-"""Rounds whose sums have credits: what is stored and announced of them, whoever lies, leaves, is erased or lost."""
+"""Rounds whose sums have credits: what is stored and announced of them, when clients lie or leave, or rounds fail."""
 
 import math
 
