@@ -228,7 +228,7 @@ def gate() -> list[dict[str, Any]]:
 def shared_gates() -> list[dict[str, Any]]:
     """Return what all users' credits are, and what a gate says after each list of a user who has them announced.
 
-    They say that the model is worse, no better, or better; the user's own lists favour it or the other order, or say nothing.
+    They say that the model is worse, no better, or better; the own lists favour it or the other order, or say nothing.
     """
     cases = []
     for total, own in ((-20.0, 0), (-2.0, 1), (0.0, 1), (0.0, -1), (4.0, 0), (25.0, 1), (25.0, -1), (25.0, 0)):

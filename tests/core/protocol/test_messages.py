@@ -85,8 +85,9 @@ def test_a_vector_has_four_bytes_for_each_value():
 
 def test_a_norm_proof_is_of_whole_words_and_no_longer_than_the_longest():
     """One that is longer than that of the largest vector is of nothing."""
-    # Of two million numbers: four squares, 96 masks, L first values and 2P - 1 of G, with P = 1,024; and of two votes.
-    assert MAX_PROOF_BYTES == 8 * (4 + 96 + 1956 + 2 * 1024 - 1 + 15)
+    # Of two million numbers: four squares, 96 masks, L first values and 2P - 1 of G, with P = 1,024; then of votes, an
+    # evaluation and credits.
+    assert MAX_PROOF_BYTES == 8 * (4 + 96 + 1956 + 2 * 1024 - 1 + 15 + 4)
     masked = {"dim": 2, "values": bytes(16), "ticket": b"ticket"}
     for n_bytes, words in [(7, "whole words"), (15, "whole words"), (MAX_PROOF_BYTES + 8, "at most")]:
         assert MaskedVector(**masked, proof=bytes(MAX_PROOF_BYTES)).proof, (n_bytes, words)
