@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+OPENS_AT = 100.0
+"""A gate opens once a stake on the model has grown so many times, by the own credits or by those of all clients."""
 STAKES = (0.15, 0.3, 0.6, 1.2)
 """The stakes of a bet, in equal parts: small ones win if the model is slightly better, large ones soon if by far."""
 LIARS = 0.1
@@ -66,25 +68,26 @@ class CreditSum(NamedTuple):
 
 
 def summed(rounds: Sequence[CreditSum]) -> Credits:
-    """Return the strongest evidence for the model that secure sums have given so far, in standard errors of a round.
+    """Return what secure sums say of the model, each in its standard errors; once they opened gates, as they did then.
 
     If the model is no better, and at most a tenth of each round's clients lie, a round's total exceeds that tenth by 0
     on average at most. Its variance is at most one for each client (Hoeffding's lemma) and that of the noise, whose
     moments are those of a Gaussian or less (Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential
     Privacy", NeurIPS 2020). So `Credits.growth` is a bet as it is on single lists, and by Ville's inequality its
-    highest value is above 100 once in 100 federations at most. The highest: rounds in which open gates interleave few
-    lists stay below the tenth, and say nothing against the model.
+    highest value is `OPENS_AT` once in 100 federations at most. What has opened gates stays: once they are open they
+    interleave few lists, and sums below the tenth say nothing against the model.
 
     Args:
         rounds: of one line of models, in order.
     """
-    strongest = so_far = Credits()
+    so_far = Credits()
     for each in rounds:
         excess = each.credit_total - math.ceil(LIARS * each.n_updates)
         error = math.sqrt(each.n_updates + each.credit_deviation**2)
         so_far = Credits(so_far.total + excess / error, so_far.squares + 1.0)
-        strongest = max(strongest, so_far, key=lambda found: found.growth)
-    return strongest
+        if so_far.growth >= OPENS_AT:
+            break
+    return so_far
 
 
 def pooled(totals: NDArray[np.float64], squares: NDArray[np.float64]) -> Credits:

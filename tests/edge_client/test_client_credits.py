@@ -7,8 +7,8 @@ from support.device_stores import stored
 from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device
 from support.waiting import PATIENCE_S, until
 
-from foltr.core.learning.credits import Credits
-from foltr.core.learning.gate import OPENS_AT, Source
+from foltr.core.learning.credits import OPENS_AT, Credits
+from foltr.core.learning.gate import Source
 from foltr.core.protocol.evaluations import EvaluationRequest
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.trainings import PdgdTraining

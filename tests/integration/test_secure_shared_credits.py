@@ -7,8 +7,8 @@ from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from support.secure_cohorts import FEDERATION
 from support.waiting import PATIENCE_S, until
 
-from foltr.core.learning.credits import Credits, summed
-from foltr.core.learning.gate import OPENS_AT, Source
+from foltr.core.learning.credits import OPENS_AT, Credits, summed
+from foltr.core.learning.gate import Source
 from foltr.core.protocol.policies import GaussianNoise, SecureEvaluation
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.client import EdgeClient

@@ -8,8 +8,8 @@ from integration.peers import DIM, FEDERATION, served
 from integration.users import Plot, click_best, in_each_round, in_use
 from support.waiting import PATIENCE_S, until
 
-from foltr.core.learning.credits import pooled
-from foltr.core.learning.gate import OPENS_AT, Source
+from foltr.core.learning.credits import OPENS_AT, pooled
+from foltr.core.learning.gate import Source
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Connection, Experiment

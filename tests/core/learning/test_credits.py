@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from foltr.core.learning.credits import LIARS, STAKES, Credits, pooled
-from foltr.core.learning.gate import OPENS_AT
+from foltr.core.learning.credits import LIARS, OPENS_AT, STAKES, Credits, pooled
 
 
 def test_a_bet_by_hand() -> None:

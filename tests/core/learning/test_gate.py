@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foltr.core.learning.credits import STAKES, Credits
+from foltr.core.learning.credits import OPENS_AT, STAKES, Credits
 from foltr.core.learning.gate import (
     FEWEST_BASE_LISTS,
     FEWEST_CREDITS,
-    OPENS_AT,
     SHARE_DISMISSED,
     SHARE_LIKELY,
     SHARE_PROMISING,

