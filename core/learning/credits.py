@@ -68,7 +68,7 @@ class CreditSum(NamedTuple):
 
 
 def summed(rounds: Sequence[CreditSum]) -> Credits:
-    """Return what secure sums say of the model, each in its standard errors; once they opened gates, as they did then.
+    """Return what secure sums say of the model, each in its standard errors, until they have opened gates.
 
     If the model is no better, and at most a tenth of each round's clients lie, a round's total exceeds that tenth by 0
     on average at most. Its variance is at most one for each client (Hoeffding's lemma) and that of the noise, whose
