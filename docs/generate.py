@@ -227,7 +227,7 @@ def masked_table() -> str:
             seals=[bytes(SEAL_BYTES)] * 2,
         )
         signed = issue_ticket(SigningKey(bytes(32)), ticket)
-        shape = MessageShape(proof_shape(dim, 1), vote_weight=1, evaluation_weight=1)
+        shape = MessageShape(proof_shape(dim, 1), vote_weight=1, evaluation_weight=1, credit_weight=1)
         of_kinds = {"`none`": (dim, 0), "`l2`, votes, evaluation": (shape.n_summed, shape.n_proof)}
         for kind, (n_summed, n_proof) in of_kinds.items():
             body = MaskedVector(dim=n_summed, values=bytes(8 * n_summed), ticket=signed, proof=bytes(8 * n_proof))

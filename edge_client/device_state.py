@@ -135,6 +135,17 @@ def dropped(store: DeviceStore) -> list[str]:
     return [f"{store.n_dropped} lists were dropped: too many waited"] if store.n_dropped else []
 
 
+def cut_short(store: DeviceStore) -> list[str]:
+    """Say that newer lists displace those that still wait for clicks, if they do."""
+    try:
+        reach_s, window_s = store.recent.reach_s(), store.click_window.length_s
+    except UsageError:  # it is closed
+        return []
+    if reach_s is None or reach_s >= window_s:
+        return []
+    return [f"only lists of the last {reach_s:.0f} s take clicks, not of {window_s:g} s: raise recent_lists"]
+
+
 def state_of(device: DeviceComponents, blocker: Blocker | None, n_features: int | None) -> DeviceState:
     """Return the state of a device that is a client of a federation.
 
@@ -168,7 +179,7 @@ def state_of(device: DeviceComponents, blocker: Blocker | None, n_features: int 
         *(["in quarantine"] if device.contributor.quarantined else []),
     ]
     awaited, store = _awaited(device), device.store
-    of_parts = (*device.features.remarks, *device.audit.remarks, *device.policy.remarks)
+    of_parts = (*cut_short(store), *device.features.remarks, *device.audit.remarks, *device.policy.remarks)
     remarks = (*([] if device.participation.left else awaited.words), *dropped(store), *of_parts)
     return DeviceState(", ".join(parts), order, version, remarks, awaited.n_missing, awaited.n_open, store.n_dropped)
 

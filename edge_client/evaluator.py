@@ -4,9 +4,10 @@ An update then carries three means over its lists: whether one was clicked, the 
 the reciprocal rank of these clicks in the application's order (`foltr.core.learning.rewards`); and the credits of lists
 that mixed both orders. The federator announces those of all clients, by which the gate may open sooner.
 
-A federator asks on a separate topic, for the present epoch. Under a policy the policy asks, and the means are masked
-(`foltr.edge_client.sums`). A method whose updates contain the device's noise is never evaluated: the means would reveal
-of the clicks what the noise should hide.
+A federator asks on a separate topic, for the present epoch. Under a policy the policy asks, and all is masked
+(`foltr.edge_client.sums`). Updates are then few and small, so each has the credits of all lists since the one before,
+also of those that wait for a later one. A method whose updates contain the device's noise is never evaluated: the means
+would reveal of the clicks what the noise should hide.
 """
 
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from foltr.edge_client.serp import Serp
 from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
+_ALL = -1
 
 
 class Evaluator:
@@ -70,7 +72,7 @@ class Evaluator:
     def share_credits(self) -> None:
         """Let the gate use the credits of all clients while they hold; again with each round, which has the epoch."""
         if self._gate is not None:
-            request = self._request if self._is_asked() and self._participation.policy is None else None
+            request = self._request if self._is_asked() and self._is_current and self._has_credits() else None
             self._gate.share(Credits() if request is None else Credits(request.credit_total, request.credit_squares))
 
     def rewards_of(self, serp: Serp, clicks: NDArray[np.bool_]) -> ListRewards | None:
@@ -88,13 +90,16 @@ class Evaluator:
         lists = self._store.earned(interaction_ids[0], interaction_ids[-1], since)
         if not lists:
             return None  # all were recorded by software without a base order
+        credited = lists
+        if self._participation.policy is not None:
+            credited = self._store.earned(interaction_ids[0], self._store.waiting_ids(_ALL)[-1], since)
         clicked, reward, base_reward = mean_of_lists(lists)
         return Evaluation(
             clicked=clicked,
             reward=reward,
             base_reward=base_reward,
-            credit_total=fsum(each.credit for each in lists),
-            credit_squares=fsum(each.credit**2 for each in lists),
+            credit_total=fsum(each.credit for each in credited),
+            credit_squares=fsum(each.credit**2 for each in credited),
         )
 
     def _is_asked(self) -> bool:
@@ -103,12 +108,30 @@ class Evaluator:
             return False
         if policy is not None:
             return policy.policy.evaluation is not None
+        return self._is_current
+
+    @property
+    def _is_current(self) -> bool:
         return self._epoch is not None and self._epoch == self._participation.epoch
+
+    def _has_credits(self) -> bool:
+        """Whether clients here send credits; if not, announced ones are not used, which is logged once."""
+        policy = self._participation.policy
+        if policy is None or policy.policy.credit_weight:
+            return True
+        if self._request is not None and self._request.credit_squares:
+            cause = f"policy {policy.version} has no credits in its sums, and the federator announces some"
+            self._log_idle(cause)
+        return False
 
     def _is_idle(self, training: Training) -> bool:
         """Whether this method allows no evaluation; logged once."""
         cause = spec_of(training).no_evaluation_because
-        if cause is not None and not self._logged_idle:
+        if cause is not None:
+            self._log_idle(cause)
+        return cause is not None
+
+    def _log_idle(self, cause: str) -> None:
+        if not self._logged_idle:
             log.info("evaluation_disabled", client_id=self._client_id, cause=cause)
             self._logged_idle = True
-        return cause is not None

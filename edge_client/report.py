@@ -6,7 +6,8 @@ All numbers are the gate's (`foltr.core.learning.gate`); nothing is counted for 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foltr.core.learning.gate import FEWEST_CREDITS, OPENS_AT, Gate, Interval, ShownCount, Source
+from foltr.core.learning.credits import OPENS_AT
+from foltr.core.learning.gate import FEWEST_CREDITS, Gate, Interval, ShownCount, Source
 from foltr.edge_client.device_state import DeviceState, ListOrder
 
 TOO_FEW = "too few to tell"

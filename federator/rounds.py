@@ -10,7 +10,7 @@ from foltr.core.aggregation.round_aggregation import OnlySuspectsError, TooFewUp
 from foltr.core.aggregation.vote_result import RoundEvaluation, Verdict
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint, failpoint
-from foltr.core.learning.credits import pooled
+from foltr.core.learning.credits import pooled, summed
 from foltr.core.methods.base import NextModel
 from foltr.core.protocol.evaluations import EvaluationRequest
 from foltr.core.protocol.fields import pack_vector
@@ -95,11 +95,14 @@ class Rounds:
 
     async def load_credits(self) -> None:
         """Load what clients' interleaved lists say of the models that were not withdrawn, if devices are asked."""
-        if not self._plan.asks_for_evaluation:
+        if not self._plan.keeps_evaluation(None):
             return
         since = self._state.oldest_served
-        listed = await self._store.list_credits(since)
-        total, squares = pooled(*np.array(listed, np.float64).reshape(-1, 2).T)
+        if self._plan.secure is None:
+            listed = await self._store.list_credits(since)
+            total, squares = pooled(*np.array(listed, np.float64).reshape(-1, 2).T)
+        else:
+            total, squares = summed(await self._store.list_credit_sums(since))
         self._evaluation = EvaluationRequest(
             federation=self._plan.federation, credits_since=since, credit_total=total, credit_squares=squares
         )

@@ -191,6 +191,7 @@ class FederationStore(Transactions):
     list_tallies = _reads(anchors.list_tallies)
     count_suspects_alone = _reads(evaluations.count_suspects_alone, frequent=True)
     list_credits = _reads(evaluations.list_credits, frequent=True)
+    list_credit_sums = _reads(evaluations.list_credit_sums, frequent=True)
     restore_anchor = _writes(anchors.restore_anchor)
 
     # --- what arrives ---------------------------------------------------------------------------------------

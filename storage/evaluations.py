@@ -3,10 +3,11 @@
 from sqlalchemy import func, select
 
 from foltr.core.aggregation.reference_clients import LEAST_TIME_ALONE
-from foltr.core.learning.credits import Credits
+from foltr.core.learning.credits import Credits, CreditSum
 from foltr.core.protocol.states import AbandonReason, Membership, RoundState
 from foltr.storage.activity_records import EvaluatedRound
 from foltr.storage.database import Database
+from foltr.storage.sum_tables import round_evaluations
 from foltr.storage.tables import clients, rounds, updates
 from foltr.storage.views import round_history
 
@@ -39,6 +40,22 @@ async def list_credits(db: Database, name: str, since: int) -> list[Credits]:
         .group_by(newest.c.client)
     )
     return await db.fetch_all(Credits, of_clients)
+
+
+async def list_credit_sums(db: Database, name: str, since: int) -> list[CreditSum]:
+    """List the credits in the secure sums of completed rounds, in order of the rounds.
+
+    Args:
+        since: the oldest base model of a round that counts.
+    """
+    of_rounds = (
+        select(round_evaluations.c.n_updates, round_evaluations.c.credit_total, round_evaluations.c.credit_deviation)
+        .join(rounds, (rounds.c.federation == name) & (rounds.c.number == round_evaluations.c.round))
+        .where(round_evaluations.c.federation == name, round_evaluations.c.credit_total.is_not(None))
+        .where(rounds.c.base_version >= since, rounds.c.state == RoundState.COMPLETED)
+        .order_by(round_evaluations.c.round)
+    )
+    return await db.fetch_all(CreditSum, of_rounds)
 
 
 async def newest_evaluated(db: Database, name: str, limit: int) -> list[EvaluatedRound]:

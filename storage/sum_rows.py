@@ -53,7 +53,8 @@ async def store_evaluation(connection: AsyncConnection, name: str, number: int, 
 async def delete_sums_with(connection: AsyncConnection, name: str, client: int, numbers: Sequence[int]) -> None:
     """Delete the sums of these rounds that contain a client, and their results of votes and evaluations.
 
-    The sets stay; they name nobody.
+    The sets stay; they name nobody. Credits begin again after the newest of these rounds: without single rounds, chosen
+    by who leaves, those before it would no longer be a fair bet on the model (`foltr.core.learning.credits.summed`).
     """
     answers_with, sums_with = (
         and_(table.c.federation == name, table.c.round.in_(numbers), _holds(client, table))
@@ -68,8 +69,11 @@ async def delete_sums_with(connection: AsyncConnection, name: str, client: int, 
                 updates.c.round == table.c.round,
             )
         )
-        of_rounds = table.c.federation == name, table.c.round.in_(numbers)
-        await connection.execute(delete(table).where(*of_rounds, is_in))
+        deleted = delete(table).where(table.c.federation == name, table.c.round.in_(numbers), is_in)
+        rounds_with = (await connection.scalars(deleted.returning(table.c.round))).all()
+        if table is round_evaluations and rounds_with:
+            before = table.c.federation == name, table.c.round < max(rounds_with)
+            await connection.execute(update(table).where(*before).values(credit_total=None, credit_deviation=None))
     await connection.execute(delete(helper_answers).where(answers_with))
     await connection.execute(update(round_sums).where(sums_with).values(masked_sum=None))
 

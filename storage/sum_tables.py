@@ -112,9 +112,14 @@ round_evaluations = Table(
     Column("reward", Float, nullable=False, comment="Sum of their mean rewards of lists as shown, likewise"),
     Column("base_reward", Float, nullable=False, comment="Sum of their mean rewards in the base order, likewise"),
     Column("deviation", Float, nullable=False, comment="Standard deviation of the helpers' noise in each, in updates"),
+    Column("credit_total", Float, comment="Credits of their lists, with noise; null: none, or a client erased since"),
+    Column("credit_deviation", Float, comment="Standard deviation of the helpers' noise in it; null likewise"),
     PrimaryKeyConstraint("federation", "round"),
     ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
     CheckConstraint("n_updates >= 1", name="n_updates"),
     CheckConstraint("deviation >= 0", name="deviation"),
+    CheckConstraint(
+        "(credit_deviation IS NULL) = (credit_total IS NULL) AND credit_deviation > 0", name="credit_deviation"
+    ),
     comment="What the evaluations in a round's secure sums come to; without those that an erased client was in",
 )

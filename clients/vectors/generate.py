@@ -21,6 +21,7 @@ from recording_vectors import recordings
 from report_vectors import reports
 
 from foltr.core.errors import MessageError
+from foltr.core.learning.credits import Credits
 from foltr.core.learning.display import (
     interleaved_list,
     plackett_luce_log_odds,
@@ -224,6 +225,29 @@ def gate() -> list[dict[str, Any]]:
     return cases
 
 
+def shared_gates() -> list[dict[str, Any]]:
+    """Return what all users' credits are, and what a gate says after each list of a user who has them announced.
+
+    They say that the model is worse, no better, or better; the own lists favour it or the other order, or say nothing.
+    """
+    cases = []
+    for total, own in ((-20.0, 0), (-2.0, 1), (0.0, 1), (0.0, -1), (4.0, 0), (25.0, 1), (25.0, -1), (25.0, 0)):
+        now, lists = Gate(shared=Credits(total, 40.0)), []
+        for number in range(90):
+            source = Source.MODEL if now.is_open else Source.BASE
+            if own and number % 15 == 4:
+                source = Source.INTERLEAVED
+            to_credit = np.full(4, own, np.int8) if source is Source.INTERLEAVED else None
+            clicks = np.arange(4) == (number % 5 if source is not Source.MODEL or number < 80 else 4)
+            now = with_list(now, source, clicks, to_credit)
+            told = {"source": str(source), "clicks": clicks.tolist(), "to_credit": None}
+            if to_credit is not None:
+                told["to_credit"] = to_credit.tolist()
+            lists.append({**told, "is_open": now.is_open, "share_interleaved": now.share_interleaved})
+        cases.append({"shared": {"total": total, "squares": 40.0}, "lists": lists})
+    return cases
+
+
 def schemas() -> list[dict[str, Any]]:
     """Return feature schemas, the hash that names each, and candidates before and after scaling."""
     rng = np.random.default_rng(18)
@@ -295,6 +319,7 @@ VECTORS: dict[str, Callable[[], Any]] = {
     "learning.json": learning,
     "lists.json": lists,
     "gate.json": gate,
+    "shared_gates.json": shared_gates,
     "recordings.json": lambda: recordings(_told),
     "reports.json": lambda: reports(_told),
     "schemas.json": schemas,

@@ -108,6 +108,8 @@ class RoundEvaluation:
         n_updates: in its sums.
         clicked, reward, base_reward: sums over them of the fields of `foltr.core.protocol.evaluations.Evaluation`.
         deviation: standard deviation of the noise in each of the three, in updates.
+        credit_total: likewise of their credits, each from -1 to 1; None if the policy has none.
+        credit_deviation: of the noise in it.
     """
 
     n_updates: int
@@ -115,6 +117,8 @@ class RoundEvaluation:
     reward: float
     base_reward: float
     deviation: float
+    credit_total: float | None = None
+    credit_deviation: float | None = None
 
 
 def result_of_tallies(tallies: Sequence[RoundTally]) -> VoteResult:

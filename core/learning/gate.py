@@ -39,7 +39,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.learning.credits import Credits
+from foltr.core.learning.credits import OPENS_AT, Credits
 from foltr.core.learning.rewards import first_click_reward
 
 CREDIT_DECAY = 0.99
@@ -50,10 +50,6 @@ MODEL_DECAY = 0.93
 """What a list of the model weighs after the next of the model: the newest fourteen count, and so the newest models."""
 FEWEST_CREDITS = 10.0
 """With fewer interleaved lists with a credit, in effect, a report says nothing of them."""
-OPENS_AT = 100.0
-"""The gate opens once a stake on the model has grown so many times."""
-SHARED_OPENS_AT = 30.0
-"""All clients' credits open it once a stake on these has grown so many times."""
 FEWEST_BASE_LISTS = 40.0
 """And with so many lists of the base, in effect, or a model that is worse for this user would show late."""
 SHARED_PROMISING_FROM = -0.5
@@ -245,7 +241,7 @@ class Gate:
             not self._was_open
             and self.of_base.weight >= FEWEST_BASE_LISTS
             and self.credit_score >= OBJECTS_BELOW
-            and self.shared.growth >= SHARED_OPENS_AT
+            and self.shared.growth >= OPENS_AT
         )
 
     @property

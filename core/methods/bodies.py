@@ -11,7 +11,7 @@ from foltr.core.errors import DataError, MessageError
 from foltr.core.protocol.fields import MAX_ABS_DELTA, unpack_vector
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, MaskedVector, PartDelta, UpdateBody
-from foltr.core.secure.accounting import N_EVALUATION, N_VOTES
+from foltr.core.secure.accounting import N_CREDITS, N_EVALUATION, N_VOTES
 from foltr.core.secure.field import read_words
 from foltr.core.secure.message_proof import MessageShape
 from foltr.core.secure.norm_proof import proof_shape
@@ -19,7 +19,7 @@ from foltr.core.secure.norm_proof import proof_shape
 DENSE, PART, EVOLUTION, MASKED = "dense_f32", "part_f32", "evolution", "masked_u64"
 # A sum of squares below this proves that no value is too large, despite rounding.
 _CERTAINLY_SMALL = (MAX_ABS_DELTA / 2) ** 2
-_N_BESIDE = (N_VOTES, N_EVALUATION, N_VOTES + N_EVALUATION)
+_N_BESIDE = (N_VOTES, *(n + credits_ for n in (N_EVALUATION, N_VOTES + N_EVALUATION) for credits_ in (0, N_CREDITS)))
 _START = struct.Struct("<Q")
 _PAIR = struct.Struct("<Qdd")
 
@@ -45,8 +45,8 @@ class BodySpec:
         """The most bytes of an update's values, including everything that a policy may ask for beside them."""
         if self.kind != "masked":
             return 4 * self.n_values
-        # The length of proofs does not depend on the bound, or on the weight of a vote or an evaluation.
-        return 8 * MessageShape(proof_shape(self.n_values, 1), vote_weight=1, evaluation_weight=1).n_values
+        # The length of proofs does not depend on the bound, or on any weight.
+        return 8 * MessageShape(proof_shape(self.n_values, 1), 1, 1, 1).n_values
 
 
 def check_body(body: UpdateBody, spec: BodySpec) -> None:

@@ -76,7 +76,7 @@ class PolicyTerms:
         norm_proof: what each message proves of its vector.
         votes: whether devices vote with their updates; None: if the noise can protect a vote, and proofs limit it to
             one, which is with ``gaussian`` and ``l2``.
-        evaluation: whether devices report their lists' rewards with their updates; None likewise.
+        evaluation: whether devices report their lists' rewards and credits with their updates; None likewise.
         cohorts: G; 20 if a round has 400 clients without proofs, else 1.
         n_min: clients of a cohort; 100, or 10 in one of several.
         n_max: likewise, at most.
@@ -130,7 +130,7 @@ def policy_of(
     votes = SecureVotes(weight=default_vote_weight(bound)) if _is_wanted(terms.votes, terms) else None
     evaluation = None
     if _is_wanted(terms.evaluation, terms):
-        evaluation = SecureEvaluation(weight=default_evaluation_weight(bound))
+        evaluation = SecureEvaluation(weight=default_evaluation_weight(bound), credit_weight=default_vote_weight(bound))
     try:
         return Policy(
             federation=federation,
@@ -222,8 +222,12 @@ def _noise_of(
     if terms.mechanism == "gaussian":
         if terms.shares is not None:
             raise SettingsError("shares: only clients share noise: --mechanism gamma --noise-by clients")
-        v, u = (0 if asked is None else asked.weight for asked in (votes, evaluation))
-        least = least_variance(bound, vote_weight=v, evaluation_weight=u, **promise)
+        weights = {
+            "vote_weight": 0 if votes is None else votes.weight,
+            "evaluation_weight": 0 if evaluation is None else evaluation.weight,
+            "credit_weight": 0 if evaluation is None else evaluation.credit_weight or 0,
+        }
+        least = least_variance(bound, **(promise | weights))
         # The search for rho is in floating-point numbers; this must suffice despite another machine's last digit.
         return GaussianNoise(variance=least + least // 10**6 + 1)
     scale = least_scale(bound, **promise)
@@ -279,8 +283,9 @@ def _about_evaluation(policy: Policy, n: int) -> str:
         return "no evaluation: users' clicks do not show how well the model does (--no-evaluation)"
     off = math.sqrt(len(policy.helpers) * policy.cohorts * policy.noise.variance) / policy.evaluation.weight
     without = squared_sensitivity(policy.bound, policy.vote_weight)
-    longer = math.sqrt(squared_sensitivity(policy.bound, policy.vote_weight, policy.evaluation_weight) / without) - 1.0
-    said = f"the sum has what each device's lists earned, and the noise is {longer:.0%} longer for it"
+    longer = math.sqrt(squared_sensitivity(policy.bound, **policy.weights_beside) / without) - 1.0
+    and_credits = " and credited" if policy.credit_weight else ""
+    said = f"the sum has what each device's lists earned{and_credits}, and the noise is {longer:.0%} longer for it"
     return (
         f"{said}; in a round of about {n:,} devices noise moves the mean reward by about {off / n:.2g}" if n else said
     )

@@ -15,7 +15,15 @@ from pydantic import Field, model_validator
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import MAX_DIM, InFederation, Message, Name, PublicKey, Seal, Sha256, Timestamp
-from foltr.core.secure.accounting import N_EVALUATION, N_VOTES, check_masks, least_scale, least_variance
+from foltr.core.secure.accounting import (
+    N_CREDITS,
+    N_EVALUATION,
+    N_VOTES,
+    check_masks,
+    least_scale,
+    least_variance,
+    squared_sensitivity,
+)
 from foltr.core.secure.ledger import Allowance, gaussian_charge, laplace_charge, norm_proof_charge
 from foltr.core.secure.message_proof import MessageShape
 from foltr.core.secure.noise import LARGEST_SCALE as LARGEST_HELPER_SCALE
@@ -107,14 +115,17 @@ class SecureVotes(Message):
 
 
 class SecureEvaluation(Message):
-    """With its vector each client adds its lists' rewards to the sum: `N_EVALUATION` numbers.
+    """With its vector each client adds its lists' rewards to the sum: `N_EVALUATION` numbers, and one for credits.
 
     Attributes:
         weight: u, in steps of the grid: for each of the three means of its evaluation a client adds u with the mean's
             probability, and else zero. Each message proves that each of its numbers is one of the two.
+        credit_weight: w, likewise: of the credits of its lists since the last time, cut to -1 to 1, it adds w or minus
+            w with the size's probability, and else zero. None: there is no such number, as in older policies.
     """
 
     weight: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    credit_weight: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
 
 
 class Policy(InFederation):
@@ -206,8 +217,9 @@ class Policy(InFederation):
 
     @model_validator(mode="after")
     def _what_is_beside_is_protected(self) -> "Policy":
-        for what, asked in (("votes", self.votes), ("evaluation", self.evaluation)):
-            if asked is None:
+        evaluation = max(self.evaluation_weight, self.credit_weight)
+        for what, weight in (("votes", self.vote_weight), ("evaluation", evaluation)):
+            if not weight:
                 continue
             if self.noise.kind != "gaussian":
                 raise ValueError(
@@ -219,8 +231,8 @@ class Policy(InFederation):
                     f"{what}: without proofs one device counts as any number of them; choose --norm-proof l2, or "
                     f"--no-{what}"
                 )
-            if asked.weight > self.bound:
-                raise ValueError(f"{what}: a weight of {asked.weight} is above the bound ({self.bound})")
+            if weight > self.bound:
+                raise ValueError(f"{what}: a weight of {weight} is above the bound ({self.bound})")
             if self.n_summed > MAX_SECURE_DIM:
                 raise ValueError(
                     f"{what}: {self.dim:,} numbers of an update and {self.n_summed - self.dim} beside it are more than "
@@ -253,9 +265,10 @@ class Policy(InFederation):
 
     @property
     def n_summed(self) -> int:
-        """How many numbers the sum of a cohort has: those of an update, then of votes, then of evaluations, if any."""
+        """How many numbers the sum of a cohort has: of an update, then of votes, evaluation and credits, if any."""
         n_votes = 0 if self.votes is None else N_VOTES
-        return self.dim + n_votes + (0 if self.evaluation is None else N_EVALUATION)
+        n_evaluation = 0 if self.evaluation is None else N_EVALUATION
+        return self.dim + n_votes + n_evaluation + (N_CREDITS if self.credit_weight else 0)
 
     @property
     def vote_weight(self) -> int:
@@ -268,10 +281,21 @@ class Policy(InFederation):
         return 0 if self.evaluation is None else self.evaluation.weight
 
     @property
+    def credit_weight(self) -> int:
+        """w; 0 without credits."""
+        return 0 if self.evaluation is None else self.evaluation.credit_weight or 0
+
+    @property
+    def weights_beside(self) -> dict[str, int]:
+        """v, u and w, in the form that all computations of privacy take."""
+        names = "vote_weight", "evaluation_weight", "credit_weight"
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def longest_message(self) -> int:
         """A whole number that bounds the norm of what one client adds to a sum, even if it votes twice."""
-        beside = N_VOTES * self.vote_weight**2 + N_EVALUATION * self.evaluation_weight**2
-        return math.isqrt(self.bound**2 + beside - 1) + 1
+        honest = squared_sensitivity(self.bound, **self.weights_beside)
+        return math.isqrt(honest + (N_VOTES - 1) * self.vote_weight**2 - 1) + 1
 
     @property
     def reach(self) -> int:
@@ -290,7 +314,7 @@ class Policy(InFederation):
         """The length of messages, and of answers about their proofs; None if the policy asks for no proofs."""
         if self.norm_proof is None:
             return None
-        return MessageShape(proof_shape(self.dim, self.bound), self.vote_weight, self.evaluation_weight)
+        return MessageShape(proof_shape(self.dim, self.bound), **self.weights_beside)
 
     @property
     def noise_by_clients(self) -> bool:
@@ -310,8 +334,7 @@ def least_noise(policy: Policy) -> int:
         "norm_proofs": policy.norm_proof is not None,
     }
     if isinstance(policy.noise, GaussianNoise):
-        v, u = policy.vote_weight, policy.evaluation_weight
-        return least_variance(policy.bound, vote_weight=v, evaluation_weight=u, **promise)
+        return least_variance(policy.bound, **(promise | policy.weights_beside))
     return least_scale(policy.bound, **promise)
 
 
@@ -319,7 +342,7 @@ def allowance_of(policy: Policy) -> Allowance:
     """Return what the policy allows a client in its life, and the cost of a participation under it."""
     noise = policy.noise
     if isinstance(noise, GaussianNoise):
-        charge = gaussian_charge(policy.bound, noise.variance, policy.vote_weight, policy.evaluation_weight)
+        charge = gaussian_charge(policy.bound, noise.variance, **policy.weights_beside)
     else:
         charge = laplace_charge(policy.bound, noise.scale)
     if policy.norm_proof is not None:

@@ -28,9 +28,9 @@ from foltr.core.protocol.tickets import MAX_TICKET_BYTES
 from foltr.core.secure.message_proof import MessageShape
 from foltr.core.secure.norm_proof import proof_shape
 
-_LONGEST: Final = MessageShape(proof_shape(MAX_SECURE_DIM, 1), vote_weight=1, evaluation_weight=1)
+_LONGEST: Final = MessageShape(proof_shape(MAX_SECURE_DIM, 1), vote_weight=1, evaluation_weight=1, credit_weight=1)
 MAX_PROOF_BYTES: Final = 8 * _LONGEST.n_proof
-"""The longest norm proof, that of the longest vector with any bound, plus those of votes and evaluations."""
+"""The longest norm proof, that of the longest vector with any bound, plus those of votes, evaluations and credits."""
 
 
 class DenseDelta(Message):
@@ -76,11 +76,11 @@ class MaskedVector(Message):
     """Update body of a secure sum: integers behind a mask for each helper, ``dim`` little-endian words of 64 bits.
 
     Attributes:
-        dim: how many numbers go into the sum: those of the update, and those of the vote and of the evaluation if the
+        dim: how many numbers go into the sum: those of the update, and those of vote, evaluation and credit if the
             policy asks for them.
         ticket: a `foltr.core.protocol.tickets.Ticket` as the device signed it.
         proof: under a policy with norm proofs, that the integers are no longer than its bound, and each extra number is
-            0 or its weight, behind the same masks (`foltr.core.secure.message_proof`), and in 64-bit words too; else
+            one of those allowed, behind the same masks (`foltr.core.secure.message_proof`), in 64-bit words too; else
             empty.
     """
 

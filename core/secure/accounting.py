@@ -11,8 +11,9 @@ coordinate of an integer vector with ||q||_2 <= C gives rho = C^2 / (2 sigma^2) 
 2), and k participations give k times as much. Laplace noise is accounted for in pure epsilon: with ||q||_1 <= C,
 discrete Laplace noise of scale s gives C / s, and k participations k times as much.
 
-With votes (`N_VOTES`), a client's vector has at most one vote of weight v beside its integers, and with evaluations
-(`N_EVALUATION`) three numbers that are 0 or u each, so that C^2 + v^2 + 3 u^2 replaces C^2 in rho.
+With votes (`N_VOTES`), a client's vector has at most one vote of weight v beside its integers, with evaluations
+(`N_EVALUATION`) three numbers that are 0 or u each, and with credits one number that is -w, 0 or w, so that C^2 + v^2 +
+3 u^2 + w^2 replaces C^2 in rho.
 
 If each message proves the norm of its vector, its verifiers learn 96 projections of the vector behind discrete Gaussian
 masks. They cost `norm_proof_rho` of zCDP with a failure probability of `NORM_PROOF_DELTA`, in each participation and in
@@ -41,6 +42,8 @@ N_VOTES: Final = 2
 """Worse, and better: votes go with a vector into the sum. An honest client has at most one at the weight of a vote."""
 N_EVALUATION: Final = 3
 """Clicked, reward, and base reward: they follow the votes, and an honest client may have all at their weight."""
+N_CREDITS: Final = 1
+"""For the model, or against it: it follows the evaluation."""
 LARGEST_PROJECTION: Final = math.isqrt(MODULUS // 800)
 """T: a masked projection farther from zero shows a vector that is too long."""
 MASK_DEVIATION: Final = LARGEST_PROJECTION // 8
@@ -95,7 +98,7 @@ def rho_for(epsilon: float, delta: float) -> float:
 
 
 def default_vote_weight(bound: int) -> int:
-    """Return the default v, a quarter of C: noise grows by 3 % with it.
+    """Return the default v, and w, a quarter of C: noise grows by 3 % with each.
 
     Args:
         bound: C.
@@ -121,6 +124,7 @@ def least_variance(
     norm_proofs: bool = False,
     vote_weight: int = 0,
     evaluation_weight: int = 0,
+    credit_weight: int = 0,
 ) -> int:
     """Return sigma^2 of each helper's noise, so that so many participations, with their proofs, keep the guarantee.
 
@@ -129,12 +133,12 @@ def least_variance(
         epsilon, delta: for all participations together.
         participations: k.
         norm_proofs: whether each message proves its vector's norm.
-        vote_weight, evaluation_weight: v and u; 0 without votes, or evaluations.
+        vote_weight, evaluation_weight, credit_weight: v, u and w; 0 without votes, evaluations, or credits.
 
     Raises:
         SettingsError: the proofs leave too little of the budget, or nothing.
     """
-    weights = vote_weight, evaluation_weight
+    weights = vote_weight, evaluation_weight, credit_weight
     if not norm_proofs:
         return gaussian_variance(bound, rho_for(epsilon, delta), participations, Fraction(0), *weights)
     rho = rho_for(epsilon, _delta_beside_proofs(delta, participations))
@@ -184,31 +188,35 @@ def gaussian_variance(
     proof_rho: Fraction = Fraction(0),
     vote_weight: int = 0,
     evaluation_weight: int = 0,
+    credit_weight: int = 0,
 ) -> int:
     """Return sigma^2 of each helper's noise, so that so many participations cost at most rho.
 
-    The least integer not below (C^2 + v^2 + 3 u^2) / (2 (rho / k - rho_z)), by fractions: rounding never errs on the
-    wrong side.
+    The least integer not below (C^2 + v^2 + 3 u^2 + w^2) / (2 (rho / k - rho_z)), by fractions: rounding never errs on
+    the wrong side.
 
     Args:
         bound: C, of the L2 norm of a client's integers.
         rho: for all participations together.
         participations: k.
         proof_rho: rho_z, what each costs beside the noise.
-        vote_weight, evaluation_weight: v and u; 0 without votes, or evaluations.
+        vote_weight, evaluation_weight, credit_weight: v, u and w; 0 without votes, evaluations, or credits.
     """
     _check_counts(bound, participations)
     left = Fraction(_positive("rho", rho)) / participations - proof_rho
-    return math.ceil(Fraction(squared_sensitivity(bound, vote_weight, evaluation_weight)) / (2 * left))
+    squared = squared_sensitivity(bound, vote_weight, evaluation_weight, credit_weight)
+    return math.ceil(Fraction(squared) / (2 * left))
 
 
-def gaussian_rho(bound: int, variance: int, vote_weight: int = 0, evaluation_weight: int = 0) -> Fraction:
+def gaussian_rho(
+    bound: int, variance: int, vote_weight: int = 0, evaluation_weight: int = 0, credit_weight: int = 0
+) -> Fraction:
     """Return the rho of one participation under noise of this variance."""
-    return Fraction(squared_sensitivity(bound, vote_weight, evaluation_weight), 2 * variance)
+    return Fraction(squared_sensitivity(bound, vote_weight, evaluation_weight, credit_weight), 2 * variance)
 
 
-def squared_sensitivity(bound: int, vote_weight: int, evaluation_weight: int = 0) -> int:
-    """Return C^2 + v^2 + 3 u^2, the largest square of an honest client's L2 norm.
+def squared_sensitivity(bound: int, vote_weight: int, evaluation_weight: int = 0, credit_weight: int = 0) -> int:
+    """Return C^2 + v^2 + 3 u^2 + w^2, the largest square of an honest client's L2 norm.
 
     It has at most one vote. All numbers of its evaluation may be set: its user clicked, on the first document of both
     orders.
@@ -217,11 +225,13 @@ def squared_sensitivity(bound: int, vote_weight: int, evaluation_weight: int = 0
         bound: C.
         vote_weight: v; 0 without votes.
         evaluation_weight: u; 0 without evaluations.
+        credit_weight: w; 0 without credits.
     """
-    for name, weight in (("vote_weight", vote_weight), ("evaluation_weight", evaluation_weight)):
+    weights = {"vote_weight": vote_weight, "evaluation_weight": evaluation_weight, "credit_weight": credit_weight}
+    for name, weight in weights.items():
         if weight < 0:
             raise SettingsError(f"{name} must be at least 0, not {weight}")
-    return bound**2 + vote_weight**2 + N_EVALUATION * evaluation_weight**2
+    return bound**2 + vote_weight**2 + N_EVALUATION * evaluation_weight**2 + N_CREDITS * credit_weight**2
 
 
 def laplace_scale(bound: int, epsilon: float, participations: int) -> int:

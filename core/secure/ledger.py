@@ -115,7 +115,9 @@ class Allowance:
         return charge.epsilon_at(self.delta)
 
 
-def gaussian_charge(bound: int, variance: int, vote_weight: int = 0, evaluation_weight: int = 0) -> Charge:
+def gaussian_charge(
+    bound: int, variance: int, vote_weight: int = 0, evaluation_weight: int = 0, credit_weight: int = 0
+) -> Charge:
     """Return the cost of a participation under Gaussian noise of this variance.
 
     Args:
@@ -123,8 +125,9 @@ def gaussian_charge(bound: int, variance: int, vote_weight: int = 0, evaluation_
         variance: sigma^2.
         vote_weight: v, of at most one vote with them; 0 without votes.
         evaluation_weight: u, of at most three numbers of an evaluation with them; 0 without evaluations.
+        credit_weight: w, of the credit with them; 0 without credits.
     """
-    return Charge(float(gaussian_rho(bound, variance, vote_weight, evaluation_weight)), None)
+    return Charge(float(gaussian_rho(bound, variance, vote_weight, evaluation_weight, credit_weight)), None)
 
 
 def laplace_charge(bound: int, scale: int) -> Charge:

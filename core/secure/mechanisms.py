@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from foltr.core.secure.accounting import epsilon_of, gaussian_rho, laplace_epsilon, squared_sensitivity
 from foltr.core.secure.coins import Entropy
 from foltr.core.secure.encoding import encode_l1, encode_l2
-from foltr.core.secure.evaluation import longest_evaluation
+from foltr.core.secure.evaluation import longest_credit, longest_evaluation
 from foltr.core.secure.noise import draw_gaussian, draw_laplace
 from foltr.core.secure.polya import draw_polya_share
 from foltr.core.secure.vote_proof import encode_vote
@@ -28,10 +28,10 @@ class Mechanism:
         name: for people.
         bound: C_int.
         epsilon: epsilon_0, of one participation.
-        encode: an update with a clip norm and the source of random bytes, as integers within the bound; with votes or
-            evaluations the longest of these follow.
-        longest: for so many numbers, the integers that an audit looks for, with a vote and an evaluation if there are
-            any. Only their direction matters to `gaussian`; to `gamma` it is the longest vector in L1.
+        encode: an update with a clip norm and the source of random bytes, as integers within the bound; with votes,
+            evaluations or credits the longest of these follow.
+        longest: for so many numbers, the integers that an audit looks for, with a vote, an evaluation and a credit if
+            there are any. Only their direction matters to `gaussian`; to `gamma` it is the longest vector in L1.
         draw_noise: so many integers of the noise that is surely in the sum.
         claimed_delta: the most by which the probability of an event with the vector may exceed e^epsilon times that
             without it, and the other way round.
@@ -50,7 +50,12 @@ class Mechanism:
 
 
 def gaussian_mechanism(
-    bound: int, variance: int, delta: float, vote_weight: int = 0, evaluation_weight: int = 0
+    bound: int,
+    variance: int,
+    delta: float,
+    vote_weight: int = 0,
+    evaluation_weight: int = 0,
+    credit_weight: int = 0,
 ) -> Mechanism:
     """Return the default one: the noise of one helper, after an L2 clip.
 
@@ -63,15 +68,18 @@ def gaussian_mechanism(
         delta: of one participation's epsilon.
         vote_weight: v, of the vote beside the integers; 0 without votes.
         evaluation_weight: u, of the evaluation beside them; 0 without evaluations.
+        credit_weight: w, of the credit beside them; 0 without credits.
     """
+    weights = vote_weight, evaluation_weight, credit_weight
     # The norm rounded up to an integer: promises less by under one step.
-    reach = math.isqrt(squared_sensitivity(bound, vote_weight, evaluation_weight) - 1) + 1
-    beside = np.concatenate([encode_vote(-1, vote_weight), longest_evaluation(evaluation_weight)])
-    with_them = [name for name, weight in (("votes", vote_weight), ("evaluations", evaluation_weight)) if weight]
+    reach = math.isqrt(squared_sensitivity(bound, *weights) - 1) + 1
+    parts = encode_vote(-1, vote_weight), longest_evaluation(evaluation_weight), longest_credit(credit_weight)
+    beside = np.concatenate(parts)
+    with_them = [name for name, part in zip(("votes", "evaluations", "credits"), parts, strict=True) if part.size]
     return Mechanism(
         name=f"gaussian with {' and '.join(with_them)}" if with_them else "gaussian",
         bound=bound,
-        epsilon=epsilon_of(float(gaussian_rho(bound, variance, vote_weight, evaluation_weight)), delta),
+        epsilon=epsilon_of(float(gaussian_rho(bound, variance, *weights)), delta),
         encode=lambda update, clip_norm, entropy: np.concatenate(
             [encode_l2(update, clip_norm, bound, entropy), beside]
         ),

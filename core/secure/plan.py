@@ -98,7 +98,7 @@ def plan_noise(
         helpers: how many; each adds noise.
         norm_proof: what each message proves; the noise gets the rest of the budget.
         votes: whether the Gaussian mechanism also protects a vote beside each vector, if messages are proven.
-        evaluation: likewise, its lists' rewards.
+        evaluation: likewise, its lists' rewards and credits.
     """
     for name, value in {"clients": clients, "rounds": rounds, "dim": dim, "participations": participations}.items():
         if value < 1:
@@ -169,6 +169,7 @@ def _least_noise(
         weights = {
             "vote_weight": default_vote_weight(bound) if votes and proven else 0,
             "evaluation_weight": default_evaluation_weight(bound) if evaluation and proven else 0,
+            "credit_weight": default_vote_weight(bound) if evaluation and proven else 0,
         }
         return _noise(mechanism, bound, promise | {"norm_proofs": proven}, weights), ""
     except SettingsError:

@@ -11,7 +11,11 @@ With them f(X) (f(X) - v) = w (w - v) + h_0 X + h_1 X^2, so at a secret point t 
 - The verifiers learn f(t), which is uniform for any w, and what follows from it: nothing of the vote.
 
 Each number of a message is proven separately, at the same point; the three numbers of an evaluation, 0 or u, are proven
-like votes. docs/privacy.md has the arguments; like that of norm proofs the composition is ours and **unaudited**.
+like votes. A credit is -u, 0 or u: exactly if w (w - u) (w + u) = w^3 - u^2 w = 0. Its proof has one number more, since
+f(X)^3 - u^2 f(X) = w^3 - u^2 w + h_0 X + h_1 X^2 + h_2 X^3 with h_0 = r (3 w^2 - u^2), h_1 = 3 w r^2 and h_2 = r^3; any
+other number passes at three points at most, with a probability below 2^-62.
+
+docs/privacy.md has the arguments; like that of norm proofs the composition is ours and **unaudited**.
 """
 
 import hmac
@@ -27,6 +31,8 @@ from foltr.core.secure.masks import words_below
 
 PROOFS_A_VOTE: Final = 3
 """How many numbers the proof of one number has."""
+PROOFS_A_CREDIT: Final = 4
+"""Likewise of a credit, of which an answer has as many."""
 ANSWERS_A_VOTE: Final = 2
 """How many numbers a verifier's answer about its share of one has."""
 _POINT: Final = b"foltr vote proof point 1\n"
@@ -99,3 +105,43 @@ def is_vote_proof_valid(total: Words, weights: Sequence[int]) -> bool:
         value * (value - weight) % MODULUS == expected for (value, expected), weight in zip(pairs, weights, strict=True)
     )
     return all(kept)
+
+
+def prove_credit(credit: Words, weight: int, entropy: Entropy) -> Words:
+    """Return (4,) a device's proof that a number is minus its weight, 0 or its weight, before masking.
+
+    Args:
+        credit: (1,) below p; a proof of another number fails.
+        weight: u.
+        entropy: gives random bytes, which must be unpredictable to protect the device.
+    """
+    number, r = int(credit[0]), int(words_below(entropy, 1)[0])
+    terms = r, r * (3 * number**2 - weight**2), 3 * number * r**2, r**3
+    return np.array([term % MODULUS for term in terms], np.uint64)
+
+
+def answer_credit(share: Words, point: int) -> Words:
+    """Return (2,) a verifier's answer about its share: f(t), and h_0 t + h_1 t^2 + h_2 t^3. It is linear.
+
+    Args:
+        share: (5,) of the number and its proof; (0,), and so the answer, without credits.
+        point: t.
+    """
+    if not share.size:
+        return share
+    number, r, first, second, third = share.tolist()
+    rest = (first + (second + third * point) * point) * point
+    return np.array([(number + r * point) % MODULUS, rest % MODULUS], np.uint64)
+
+
+def is_credit_proof_valid(total: Words, weight: int) -> bool:
+    """Whether the verifiers' answers add up to those of minus the weight, 0 or the weight.
+
+    Args:
+        total: (2,); (0,) without credits.
+        weight: u.
+    """
+    if not total.size:
+        return True
+    value, expected = total.tolist()
+    return bool((value**3 - weight**2 * value) % MODULUS == expected)

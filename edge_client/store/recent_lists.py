@@ -129,6 +129,11 @@ class RecentLists:
             raise DataError(f"serp: it has {width} features, but this application set n_features={self.n_features}")
         return found
 
+    def reach_s(self) -> float | None:
+        """Return how long ago the oldest of them was shown; None while there is room for more."""
+        ((n, oldest),) = self._store.rows("SELECT count(*), min(shown_at) FROM recent_lists")
+        return max(0.0, time.time() - oldest) if n >= self._most else None
+
     def save(self) -> None:
         """Save what was not saved yet, and delete what is too old. A full disk is logged: clicks come first."""
         with self._lock:

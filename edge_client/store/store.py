@@ -342,9 +342,10 @@ class DeviceStore(KnowledgeStore):
         failpoint(Failpoint.UPDATE_STORED)
 
     def _spend(self, cursor: sqlite3.Cursor, update: PendingUpdate, newest: int, charged: LedgerEntry) -> PendingUpdate:
-        """Charge an update, and delete its interactions; its local state stays in any case."""
+        """Charge an update, which has the credits of all that wait; delete its interactions. Its local state stays."""
         ledger.add_entry(cursor, charged)
         cursor.execute("DELETE FROM interactions WHERE id <= ?", (newest,))
+        cursor.execute("UPDATE interactions SET credit = 0 WHERE credit != 0 AND id < ?", (self._first_open,))
         cursor.execute("UPDATE bounds SET floor = ?", (newest,))
         self._store_state(cursor, update.local_state)
         return replace(update, local_state=None)
@@ -416,11 +417,10 @@ class DeviceStore(KnowledgeStore):
         Args:
             most_relearned: only those that were learned in fewer steps of unlearning jobs; None: all.
         """
-        mine = self._bounds.counted, self.schema_hash, most_relearned
         rows = self._db.execute(
             "SELECT id FROM interactions WHERE id <= ?1 AND schema_hash IS ?2 AND (?3 IS NULL OR relearned < ?3) "
             "ORDER BY id",
-            mine,
+            (self._bounds.counted, self.schema_hash, most_relearned),
         )
         return [row[0] for row in rows]
 

@@ -1,7 +1,7 @@
 """What a device sends under a policy: its update as masked integers; the masks' seeds are sealed to the helpers.
 
-If the policy asks for them, its vote and its lists' rewards are behind the same masks. So is the proof that the
-integers are no longer than the policy's bound, and that each extra number is 0 or its weight.
+If the policy asks for them, its vote and its lists' rewards and credits are behind the same masks. So is the proof that
+the integers are no longer than the policy's bound, and that each extra number is one of those allowed.
 
 Everything that protects somebody is drawn by `os.urandom`, never from the device's seed: the seeds of masks, what hides
 the update in its proof, and the noise if clients add it.
@@ -23,7 +23,7 @@ from foltr.core.protocol.tickets import Ticket, UnsealedTicket
 from foltr.core.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, PartDelta, UpdateBody, Vote
 from foltr.core.secure.coins import SEED_BYTES, Words, seeded_entropy
 from foltr.core.secure.encoding import encode_l1, encode_l2
-from foltr.core.secure.evaluation import encode_evaluation
+from foltr.core.secure.evaluation import encode_credit, encode_evaluation
 from foltr.core.secure.field import from_signed, write_words
 from foltr.core.secure.masks import mask_words
 from foltr.core.secure.message_proof import prove_message
@@ -58,7 +58,9 @@ def mask_update(
     opinion = encode_vote(0 if vote is None else vote.value, rules.vote_weight)
     means = None if evaluation is None else (evaluation.clicked, evaluation.reward, evaluation.base_reward)
     earned = encode_evaluation(means, rules.evaluation_weight, os.urandom)
-    words = _with_proof(np.concatenate([encode_body(update.body, rules, clip_norm), opinion, earned]), rules)
+    credit = encode_credit(0.0 if evaluation is None else evaluation.credit_total, rules.credit_weight, os.urandom)
+    summed = np.concatenate([encode_body(update.body, rules, clip_norm), opinion, earned, credit])
+    words = _with_proof(summed, rules)
     return update.model_copy(update={"body": mask_body(update, participation, words, policy, key, epoch)})
 
 

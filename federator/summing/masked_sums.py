@@ -111,12 +111,15 @@ def _tally_of(beside: NDArray[np.int64], sums: Sequence[RoundSumRow], policy: Po
 
 
 def _evaluation_of(beside: NDArray[np.int64], sums: Sequence[RoundSumRow], policy: Policy) -> RoundEvaluation | None:
-    """Return the evaluation from its numbers, the last three."""
+    """Return the evaluation from its numbers, the three after the votes, and the credits that may follow."""
     if policy.evaluation is None:
         return None
-    clicked, reward, base_reward = (beside[-N_EVALUATION:] / policy.evaluation.weight).tolist()
-    deviation = _deviation(sums, policy) / policy.evaluation.weight
-    return RoundEvaluation(_n_clients(sums), clicked, reward, base_reward, deviation)
+    earned, credited = np.split(beside[0 if policy.votes is None else N_VOTES :], [N_EVALUATION])
+    clicked, reward, base_reward = (earned / policy.evaluation.weight).tolist()
+    deviation, weight = _deviation(sums, policy), policy.credit_weight
+    of_credits = (float(credited[0]) / weight, deviation / weight) if weight else ()
+    deviation /= policy.evaluation.weight
+    return RoundEvaluation(_n_clients(sums), clicked, reward, base_reward, deviation, *of_credits)
 
 
 def _n_clients(sums: Sequence[RoundSumRow]) -> int:

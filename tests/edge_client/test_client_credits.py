@@ -7,8 +7,8 @@ from support.device_stores import stored
 from support.federator_by_hand import N_FEATURES, TOPICS, Federator, device
 from support.waiting import PATIENCE_S, until
 
-from foltr.core.learning.credits import Credits
-from foltr.core.learning.gate import OPENS_AT, Source
+from foltr.core.learning.credits import OPENS_AT, Credits
+from foltr.core.learning.gate import Source
 from foltr.core.protocol.evaluations import EvaluationRequest
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.trainings import PdgdTraining
@@ -17,7 +17,7 @@ N_LISTS = 30
 TRAINING = PdgdTraining(min_interactions=N_LISTS, max_interactions=N_LISTS)
 # In the application's order; the model likes the last one best.
 DOCUMENTS = np.eye(4, N_FEATURES, dtype=np.float32)[::-1]
-BETTER = Credits(20.0, 40.0)
+BETTER = Credits(25.0, 40.0)
 
 
 def liking(weights, interaction, training):  # noqa: ARG001 (the signature is the learner's)

@@ -26,7 +26,7 @@ from foltr.core.protocol.signed_tickets import issue_ticket
 from foltr.core.protocol.signing import SigningKey, key_to_text, signed_bytes
 from foltr.core.protocol.tickets import Ticket
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.secure.accounting import N_EVALUATION, N_VOTES
+from foltr.core.secure.accounting import N_CREDITS, N_EVALUATION, N_VOTES
 from foltr.core.secure.norm_proof import proof_shape
 from foltr.core.secure.vote_proof import PROOFS_A_VOTE
 
@@ -47,7 +47,7 @@ _VERIFY_KEYS = L2NormProof(
     federator_key=bytes([8]) * 32, federator_seal=bytes(SEAL_BYTES), helper_seals=[bytes(SEAL_BYTES)] * 2
 )
 POLICY = policy(N_FEATURES, key=OPERATOR, helpers=_HELPERS, proofs=True, norm_proof=_VERIFY_KEYS)
-_N_BESIDE = (N_VOTES, N_EVALUATION, N_VOTES + N_EVALUATION)
+_N_BESIDE = (N_VOTES, *(n + more for n in (N_EVALUATION, N_VOTES + N_EVALUATION) for more in (0, N_CREDITS)))
 PROOF = proof_shape(N_FEATURES, POLICY.policy.bound)
 CREDENTIALS = Credentials(
     role="device",

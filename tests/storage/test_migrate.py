@@ -33,8 +33,8 @@ import os
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0006"
+down_revision = "0005"
 
 
 def upgrade() -> None:
@@ -58,7 +58,7 @@ class Following:
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(shutil.copytree(_migrations(), folder))
-        self._step = folder / "versions" / "0005_next.py"
+        self._step = folder / "versions" / "0006_next.py"
 
     def add(self, at_its_end: str = "") -> None:
         self._step.write_text(_NEXT_STEP.replace("AT_ITS_END", at_its_end))
@@ -189,21 +189,21 @@ async def test_a_later_step_keeps_every_row(learned, following) -> None:
     async with learned.db.reading() as connection:
         schema = await connection.run_sync(_schema)
     following.add()
-    with pytest.raises(SettingsError, match=r"revision 0004, this foltr needs 0005: run `foltr db upgrade`"):
+    with pytest.raises(SettingsError, match=r"revision 0005, this foltr needs 0006: run `foltr db upgrade`"):
         await require_head(learned.db)
     await upgrade(learned.db)
     await require_head(learned.db)
     async with learned.db.reading() as connection:
         assert (await connection.scalars(text("SELECT n_bytes FROM models ORDER BY version"))).all() == [12] * 4
     assert await learned.dump() == before
-    await downgrade(learned.db, "0004")
-    assert await current(learned.db) == "0004"
+    await downgrade(learned.db, "0005")
+    assert await current(learned.db) == "0005"
     assert await learned.dump() == before
     async with learned.db.reading() as connection:
         assert await connection.run_sync(_schema) == schema
     await upgrade(learned.db)
     following.remove()
-    with pytest.raises(SettingsError, match=r"0005, which this foltr does not know \(its newest is 0004\)"):
+    with pytest.raises(SettingsError, match=r"0006, which this foltr does not know \(its newest is 0005\)"):
         await require_head(learned.db)
 
 
@@ -212,11 +212,11 @@ async def test_a_killed_upgrade_changes_nothing(learned, following, migrated_url
     before = await learned.dump()
     following.add(at_its_end="os.kill(os.getpid(), 9)")
     assert await asyncio.to_thread(following.upgrade_in_a_process, migrated_url) == -9
-    assert await current(learned.db) == "0004"
+    assert await current(learned.db) == "0005"
     assert await learned.dump() == before
     following.add()
     await upgrade(learned.db)
-    assert await current(learned.db) == "0005"
+    assert await current(learned.db) == "0006"
     assert await learned.dump() == before
 
 

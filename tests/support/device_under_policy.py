@@ -89,7 +89,7 @@ class DeviceUnderPolicy:
         self.credentials = identity(self.signed) if credentials == "of the policy" else credentials
         self.options = {"seed": 1, "learner": adding_learner, **options}
         self._on_event = on_event
-        self._sequence = 0
+        self.sequence = 0
         self.start()
 
     def start(self):
@@ -106,8 +106,8 @@ class DeviceUnderPolicy:
         self.start()
 
     def say(self, topic, message, key=FEDERATOR):
-        self._sequence += 1
-        payload = encode(message, topic, self._sequence, key)
+        self.sequence += 1
+        payload = encode(message, topic, self.sequence, key)
         self.agent.receive(InboundMessage(topic, payload, retained=False))
         return payload
 

@@ -20,7 +20,7 @@ from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.tickets import Ticket, UnsealedTicket
 from foltr.core.protocol.topics import Topics
 from foltr.core.protocol.verify_keys import seal_verify_key
-from foltr.core.secure.evaluation import encode_evaluation
+from foltr.core.secure.evaluation import encode_credit, encode_evaluation
 from foltr.core.secure.field import from_signed, write_words
 from foltr.core.secure.masks import mask_words
 from foltr.core.secure.message_proof import prove_message
@@ -157,6 +157,7 @@ class SecureFederation:
         opinion: int = 0,
         votes: Collection[int] | None = None,
         earned: Collection[float] | None = None,
+        credited: float = 0.0,
         proof: NDArray[np.uint64] | None = None,
         spoiled: Collection[int] = (),
         epoch: int = 0,
@@ -169,6 +170,7 @@ class SecureFederation:
             opinion: -1 worse, 1 better, 0 neither; it says nothing where the policy has no votes.
             votes: what is sent as all that is beside the vector, where it is not what a device would send.
             earned: the means of an evaluation; None: it says nothing, which looks like no clicks.
+            credited: the credits of its lists.
             proof: what is sent as one, before it is masked; honest if none is given.
             spoiled: the places of seals that nobody can open.
             epoch: to whose keys the seeds are sealed.
@@ -181,7 +183,9 @@ class SecureFederation:
             vector = np.frombuffer(os.urandom(rules.dim), np.int8).astype(np.int64)
         seeds = [os.urandom(32) for _ in rules.helpers]
         means = None if earned is None else list(earned)
-        honest = encode_vote(opinion, rules.vote_weight), encode_evaluation(means, rules.evaluation_weight, os.urandom)
+        honest = [encode_vote(opinion, rules.vote_weight)]
+        honest.append(encode_evaluation(means, rules.evaluation_weight, os.urandom))
+        honest.append(encode_credit(credited, rules.credit_weight, os.urandom))
         own = np.concatenate(honest) if votes is None else np.array(list(votes), np.int64)
         summed = np.concatenate([vector, own])
         if proof is None:

@@ -30,6 +30,7 @@ def policy(
     proofs=False,
     vote_weight=0,
     evaluation_weight=0,
+    credit_weight=0,
     after=None,
     **changed,
 ):
@@ -38,7 +39,7 @@ def policy(
     Args:
         proofs: whether it asks for norm proofs; its verify key is `VERIFY_KEY`.
         after: the policy that it follows from, in the operator's folder.
-        vote_weight, evaluation_weight: of the votes and evaluations that it asks for; 0: for none.
+        vote_weight, evaluation_weight, credit_weight: of what it asks for beside updates; 0: for none.
     """
     bound = bound_for(dim)
     if after is not None:
@@ -48,7 +49,7 @@ def policy(
     if gamma:
         noise = GammaNoise(scale=least_scale(bound, **promise), n_shares=n_shares)
     else:
-        weights = {"vote_weight": vote_weight, "evaluation_weight": evaluation_weight}
+        weights = {"vote_weight": vote_weight, "evaluation_weight": evaluation_weight, "credit_weight": credit_weight}
         noise = GaussianNoise(variance=least_variance(bound, **weights, **promise))
     if proofs:
         version, helpers = changed.get("version", 1), changed.get("helpers", HELPERS)
@@ -57,7 +58,8 @@ def policy(
     if vote_weight:
         changed = {"votes": SecureVotes(weight=vote_weight), **changed}
     if evaluation_weight:
-        changed = {"evaluation": SecureEvaluation(weight=evaluation_weight), **changed}
+        evaluation = SecureEvaluation(weight=evaluation_weight, credit_weight=credit_weight or None)
+        changed = {"evaluation": evaluation, **changed}
     fields = {
         "federation": "mail",
         "version": 1,

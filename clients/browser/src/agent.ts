@@ -88,7 +88,15 @@ export class Agent {
       `foltr:${session.federation}:${session.clientId}`, // names contain no colon, so ids are unique
       // These two first: the keys of the other messages, and what may be sent, depend on them.
       [
-        ...[topics.federatorKey, topics.policy, topics.pace, topics.model, topics.round, topics.unlearningRound],
+        ...[
+          topics.federatorKey,
+          topics.policy,
+          topics.pace,
+          topics.evaluation,
+          topics.model,
+          topics.round,
+          topics.unlearningRound,
+        ],
         ...[topics.auditHead, session.topic("inbox")],
       ],
       {
@@ -316,6 +324,7 @@ export class Agent {
     const { round, model } = participation;
     const weights = trainer.weights;
     const training = round?.training.kind === "pdgd" ? round.training : null;
+    const nWaiting = await store.nWaiting();
     return {
       weights,
       modelVersion: weights === null ? null : (model?.announcement.version ?? null),
@@ -325,11 +334,14 @@ export class Agent {
       forgetState: forgetting.state,
       hasOtherFeatures: participation.hasOtherFeatures,
       gate: await store.gate(),
+      shared: this.inbox.shared,
       connected: this.link.connected,
       nextVisitAt: this.parts.visits.restingUntil,
       round: round?.round ?? null,
       countedThrough: (await store.bounds()).watermark,
-      nWaiting: await store.nWaiting(),
+      nWaiting,
+      nMissing: training && Math.max(0, training.min_interactions - nWaiting),
+      nOpen: await store.nOpen(),
       isUpdatePending: participation.pending !== null,
       nUpdatesCounted: contributor.nCounted,
       receipts: { ...this.inbox.receipts },

@@ -20,7 +20,7 @@ import { verifyNatively, verifyPortably } from "./protocol/signing.js";
 import type { FeatureSchema } from "./schema.js";
 import { DEFAULT_SERP_LENGTH, makeSerp, NONE, type FeaturesLike, type Gating, type Serp } from "./serps.js";
 import { KEPT_LISTS } from "./store/recent_lists.js";
-import { CLICK_WINDOW_S, DeviceStore } from "./store/store.js";
+import { CLICK_WINDOW_S, DeviceStore, type Judge } from "./store/store.js";
 import { USUAL_LIMITS, type UnlearningLimits } from "./training/unlearning_limits.js";
 import { leadOnce, Tabs, type Request } from "./tabs.js";
 
@@ -83,6 +83,8 @@ const NOTHING_YET: DeviceState = {
   round: null,
   countedThrough: null,
   nWaiting: 0,
+  nMissing: null,
+  nOpen: 0,
   isUpdatePending: false,
   nUpdatesCounted: 0,
   receipts: {},
@@ -236,7 +238,12 @@ export class EdgeClient {
    * @param serp the list, or its `serpId`, also after a reload and in another tab (`recentLists`).
    */
   async recordClicks(serp: Serp | string, clicked: readonly number[]): Promise<boolean> {
-    const recorded = this.isForgotten ? "lost" : await this.store.record(serp, clicked, this.gating?.judgedBy);
+    const { gating } = this;
+    const judge: Judge | undefined =
+      gating === null
+        ? undefined
+        : (gate, list, clicks, before) => gating.judgedBy(gate, list, clicks, before, this.state.shared);
+    const recorded = this.isForgotten ? "lost" : await this.store.record(serp, clicked, judge);
     if (typeof recorded === "number") {
       if (this.agent === null) this.tabs.tellRecorded();
       else this.agent.recorded();

@@ -32,6 +32,10 @@ export interface DeviceState extends RankingState {
   readonly countedThrough: number | null;
   /** Interactions on the device that are in no update yet. */
   readonly nWaiting: number;
+  /** How many more of them make an update; null before the first round that this client can learn for. */
+  readonly nMissing: number | null;
+  /** How many of them wait for more clicks (`clickWindowS`). */
+  readonly nOpen: number;
   readonly isUpdatePending: boolean;
   readonly nUpdatesCounted: number;
   readonly receipts: Readonly<Record<string, number>>;

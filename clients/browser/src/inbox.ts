@@ -4,6 +4,7 @@ import type { AuditWatch } from "./audit_watch.js";
 import type { Contributor } from "./contribution.js";
 import { isPolicyOf, type Credentials } from "./credentials.js";
 import type { Forgetting } from "./forgetting.js";
+import type { Credits } from "./learning/gate.js";
 import type { Log } from "./log.js";
 import type { InboundMessage, Session } from "./messaging/session.js";
 import type { Participation } from "./participation.js";
@@ -13,6 +14,7 @@ import { shortHash, type Bytes } from "./protocol/fields.js";
 import {
   AuditHead,
   ErasureNotice,
+  EvaluationRequest,
   MembershipReceipt,
   ModelAnnouncement,
   Pace,
@@ -55,6 +57,7 @@ export class Inbox {
   private withdrawnBelow = 0;
   private withheld: { announcement: ModelAnnouncement; payload: Bytes } | null = null;
   private hasToldFeatures = false;
+  private evaluation: { readonly epoch: bigint; readonly credits: Credits } | null = null;
 
   /** @param onErased called when the federation reports that it has erased this client. */
   constructor(
@@ -87,6 +90,18 @@ export class Inbox {
     this.parts.participation.takeModel({ announcement: model, hash: await shortHash(model.weights) });
   }
 
+  /** What the lists of all users say of the model, while its federator runs; null if it does not say. */
+  get shared(): Credits | null {
+    const { evaluation } = this;
+    return evaluation?.epoch === this.parts.participation.epoch ? (evaluation?.credits ?? null) : null;
+  }
+
+  private takeEvaluation(envelope: Envelope): void {
+    const { federation, credit_total: total, credit_squares: squares } = readEnvelope(envelope, EvaluationRequest);
+    if (federation !== this.parts.session.federation) return;
+    this.evaluation = { epoch: epochAndNumber(envelope.sequence)[0], credits: { total, squares } };
+  }
+
   private async takeEnvelope(message: InboundMessage, envelope: Envelope): Promise<void> {
     const { session, forgetting } = this.parts;
     const { topics } = session;
@@ -97,6 +112,7 @@ export class Inbox {
       if (message.topic === topics.round) forgetting.hearEpoch(epochAndNumber(envelope.sequence)[0], now());
     } else if (isForUs) await this.takeReceipt(envelope);
     else if (message.topic === topics.pace) this.takePace(envelope);
+    else if (message.topic === topics.evaluation) this.takeEvaluation(envelope);
     else if (message.topic === topics.model) await this.takeModel(envelope, message.payload);
     else if (message.topic === topics.round) await this.takeRound(envelope);
     else if (message.topic === topics.auditHead)

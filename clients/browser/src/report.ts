@@ -118,7 +118,10 @@ function orderOfNext(state: RankingState, gate: Gate, isGated: boolean): ListOrd
   if (weights === null || (isGated && !weights.some(Boolean))) return { source: "base", shareInterleaved: 0 };
   const source = isGated ? (sourceBy(state, false, Math.random) as "base" | "model") : "model";
   if (source === "model" && exploration.kind === "interleaving") return { source, shareInterleaved: 1 };
-  return { source, shareInterleaved: isGated && exploration.kind !== "none" ? shareInterleaved(gate) : 0 };
+  return {
+    source,
+    shareInterleaved: isGated && exploration.kind !== "none" ? shareInterleaved(gate, state.shared) : 0,
+  };
 }
 
 function causeOf({ modelVersion }: RankingState, gate: Gate, { source }: ListOrder, isGated: boolean): string {

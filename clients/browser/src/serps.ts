@@ -2,7 +2,7 @@
 
 import { DataError } from "./errors.js";
 import { drawList, type Exploration, type Random } from "./learning/display.js";
-import type { Gate, Source } from "./learning/gate.js";
+import type { Credits, Gate, Source } from "./learning/gate.js";
 import { rankByScore, score, type Features } from "./learning/linear.js";
 
 /** The candidates' features: rows of numbers, or one array of all rows with their number. */
@@ -38,6 +38,8 @@ export interface RankingState {
   readonly hasOtherFeatures: boolean;
   /** Decides whether lists come from the model; null before any evidence. */
   readonly gate: Gate | null;
+  /** What the lists of all users say; a gate opens by them once. */
+  readonly shared?: Credits | null;
 }
 
 /** The gate's module, loaded only if a gate is used. */

@@ -32,7 +32,7 @@ after(() => broker.close());
 beforeEach(async () => {
   [opened, said, name] = [[], [], `device-${++nDevices}`];
   federation = await PlayedFederation.begin(broker.mqtt);
-  for (const topic of ["model", "round", "federatorKey", "policy", "pace"] as const) {
+  for (const topic of ["model", "round", "federatorKey", "policy", "pace", "evaluation"] as const) {
     await federation.publish(federation.topics[topic], new Uint8Array(), true); // of the previous test
   }
 });
@@ -479,4 +479,22 @@ test("what is on the broker says that a page is gone, also when nothing said goo
   const isGone = ({ fields }: { fields: any }) => fields.client_id === name && !fields.online;
   const gone = await eventually(() => federation.all("status").find(isGone));
   assert.ok(openEnvelope(gone.payload).sequence % 65536n === 65535n);
+});
+
+test("a gate opens by what the lists of all users say, while their federator runs", async () => {
+  await federation.announceCredits(25, 40);
+  const client = await joined();
+  await eventually(() => client.state.shared?.total === 25);
+  assert.deepEqual([client.state.nMissing, client.state.nOpen], [2, 0]);
+  for (let i = 0; i < 60; i++) {
+    const serp = client.rank(ROWS, { exploration: { kind: "none" } });
+    assert.equal(serp.source, client.gate?.isOpen ? "model" : "base");
+    await client.recordClicks(serp, [0]);
+    await eventually(() => (client.gate?.counts.base.lists ?? 0) + (client.gate?.counts.model.lists ?? 0) === i + 1);
+  }
+  assert.equal(client.gate?.isOpen, true);
+  assert.equal(client.gate?.credits.weight, 0);
+  federation.beginEpoch();
+  await federation.announceRound(2);
+  await eventually(() => client.state.shared === null);
 });

@@ -25,6 +25,17 @@ test("after each list the gate is what Python's is", () => {
   });
 });
 
+test("with what the lists of all users say the gate is what Python's is", () => {
+  for (const { shared, lists } of vectorsOf("shared_gates")) {
+    let gate = NEW_GATE;
+    lists.forEach((list: any, i: number) => {
+      gate = withList(gate, { source: list.source, toCredit: list.to_credit ?? undefined }, list.clicks, shared);
+      const said = [gate.isOpen, gating.shareInterleaved(gate, shared)];
+      assert.deepEqual(said, [list.is_open, list.share_interleaved], `${JSON.stringify(shared)}, list ${i}`);
+    });
+  }
+});
+
 const OPEN = { ...NEW_GATE, isOpen: true };
 
 test("the next list is interleaved as often as the gate says, and never where the best one is asked for", () => {

@@ -189,3 +189,15 @@ test("a store from before lists were kept gets them, and a tab with a newer clie
   await new Promise((resolve) => (indexedDB.open("foltr:mail/older", 4).onsuccess = resolve));
   await assert.rejects(store.record("a", [1]), DataError);
 });
+
+test("lists that wait for more clicks are counted among those that wait", async () => {
+  const store = await opened();
+  store.clickWindowS = 60;
+  for (const serpId of ["first", "second"]) {
+    store.recent.remember(listOf(serpId));
+    await store.record(serpId, [0]);
+  }
+  assert.deepEqual([await store.nWaiting(), await store.nOpen()], [2, 2]);
+  store.clickWindowS = 0;
+  assert.deepEqual([await store.nWaiting(), await store.nOpen()], [2, 0]);
+});

@@ -148,8 +148,8 @@ def _as_json(signed: "SignedPolicy", published: bool) -> dict[str, object]:
 def _record(signed: "SignedPolicy", published: bool) -> dict[str, object]:
     """Return a policy for printing. The noise is a variance for ``gaussian``, a scale for ``gamma``.
 
-    ``epsilon`` compares with zeros in place of updates, ``replace_epsilon`` with other updates. The weight of votes or
-    evaluation is 0 if the policy has none.
+    ``epsilon`` compares with zeros in place of updates, ``replace_epsilon`` with other updates. The weight of votes,
+    evaluation or credits is 0 if the policy has none.
     """
     policy, noise = signed.policy, signed.policy.noise
     return {
@@ -169,6 +169,5 @@ def _record(signed: "SignedPolicy", published: bool) -> dict[str, object]:
         "replace_epsilon": round(replace_epsilon_of(policy), 4),
         "delta": policy.claimed_delta,
         "norm_proof": "none" if policy.norm_proof is None else policy.norm_proof.kind,
-        "vote_weight": policy.vote_weight,
-        "evaluation_weight": policy.evaluation_weight,
+        **policy.weights_beside,
     }

@@ -74,7 +74,7 @@ def test_every_option_is_in_the_policy(folder):
     wanted |= {"mechanism": "gamma", "noise_by": "clients", "noise": 512, "shares": 8, "dim": 46, "bound": 256}
     wanted |= {"n_min": 9, "n_max": 90, "n_interactions": 7, "max_participations": 4, "period": 3, "cohorts": 3}
     wanted |= {"epsilon": 2.0, "replace_epsilon": 4.0, "delta": 0.0, "norm_proof": "none"}
-    wanted |= {"federation": "mail", "vote_weight": 0, "evaluation_weight": 0}
+    wanted |= {"federation": "mail", "vote_weight": 0, "evaluation_weight": 0, "credit_weight": 0}
     times = {name: shown["policy"][name] for name in ("issued_at", "ends_at")}
     assert shown["policy"] == wanted | times
     assert (policy.delta, policy.noise.scale) == (1e-7, 256 * 4 / 2)
@@ -94,10 +94,13 @@ def test_norm_proofs_votes_and_an_evaluation_are_in_a_policy_unless_told_otherwi
     assert f"sealed to each helper, and to the federator's key {key.public.hex()}" in shown
     assert ("vote_weight" in shown, "evaluation_weight" in shown) == (True, True)
     voting = json.loads(new(folder, "--no-evaluation", "--json", number=1).stdout)
-    assert (voting["policy"]["evaluation_weight"], newest(folder).policy.evaluation) == (0, None)
+    weights = ("evaluation_weight", "credit_weight", "vote_weight")
+    assert [voting["policy"][name] for name in weights] == [0, 0, 64]
+    assert newest(folder).policy.evaluation is None
     assert any("no evaluation: users' clicks do not show" in line for line in voting["costs"])
     earning = json.loads(new(folder, "--no-votes", "--json", number=2).stdout)
-    assert (earning["policy"]["vote_weight"], newest(folder).policy.votes) == (0, None)
+    assert [earning["policy"][name] for name in weights] == [32, 64, 0]
+    assert newest(folder).policy.votes is None
     bare = json.loads(new(folder, "--clients", 4000, "--norm-proof", "none", "--json", number=3).stdout)
     assert (bare["policy"]["norm_proof"], bare["policy"]["cohorts"]) == ("none", 20)
     assert "verify key" not in foltr("policy", "show", cwd=folder).stdout

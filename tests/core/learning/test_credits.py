@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from foltr.core.learning.credits import LIARS, STAKES, Credits, pooled
-from foltr.core.learning.gate import SHARED_OPENS_AT
+from foltr.core.learning.credits import LIARS, OPENS_AT, STAKES, Credits, pooled
 
 
 def test_a_bet_by_hand() -> None:
@@ -50,5 +49,5 @@ def test_at_most_one_federation_in_a_hundred_believes_in_a_model_that_is_no_bett
         credits_ = rng.choice([-1.0, 1.0], (n_rounds, n)) * weights
         credits_[:, :n_liars], weights[:, :n_liars] = 5.0, 1.0
         totals, squares = np.cumsum(credits_, axis=0), np.cumsum(weights**2, axis=0)
-        n_fooled += any(pooled(*row).growth >= SHARED_OPENS_AT for row in zip(totals, squares, strict=True))
+        n_fooled += any(pooled(*row).growth >= OPENS_AT for row in zip(totals, squares, strict=True))
     assert n_fooled <= 0.01 * n_federations

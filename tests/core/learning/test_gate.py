@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foltr.core.learning.credits import STAKES, Credits
+from foltr.core.learning.credits import OPENS_AT, STAKES, Credits
 from foltr.core.learning.gate import (
     FEWEST_BASE_LISTS,
     FEWEST_CREDITS,
-    OPENS_AT,
     SHARE_DISMISSED,
     SHARE_LIKELY,
     SHARE_PROMISING,
@@ -24,7 +23,7 @@ from foltr.core.learning.gate import (
     with_more_clicks,
 )
 
-BETTER = Credits(20.0, 40.0)
+BETTER = Credits(25.0, 40.0)
 WORSE = Credits(-20.0, 40.0)
 FIRST = np.array([True, False, False])
 THIRD = np.array([False, False, True])
@@ -128,7 +127,7 @@ def told(of_all: Credits, gate: Gate | None = None) -> Gate:
 
 def test_all_clients_credits_open_a_gate_that_has_lists_of_the_base_to_compare_with() -> None:
     """Unless its own credits speak against the model."""
-    assert (told(BETTER).shared.growth > 30.0) is (told(WORSE).shared.growth < 1.0) is True
+    assert (told(BETTER).shared.growth > OPENS_AT) is (told(WORSE).shared.growth < 1.0) is True
     assert not after(told(BETTER), int(FEWEST_BASE_LISTS), Source.BASE, FIRST).is_open, "the oldest weigh less"
     assert after(told(BETTER), 80, Source.BASE, FIRST).is_open
     assert not after(told(WORSE), 80, Source.BASE, FIRST).is_open

@@ -10,6 +10,7 @@ from foltr.core.errors import SettingsError
 from foltr.core.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
 from foltr.core.protocol.policies import GammaNoise, SecureEvaluation, SecureVotes, least_noise
 from foltr.core.protocol.verify_keys import open_verify_key
+from foltr.core.secure.accounting import default_vote_weight
 from foltr.core.secure.sealing import SealingKey
 
 HELPERS = tuple(support.secure_policies.HELPERS)
@@ -27,18 +28,18 @@ def words(clients=1000, **changed):
 
 
 def test_the_defaults_are_those_of_the_plan():
-    """Noise of 3.247 C_int: 3.083 and what votes and evaluations need."""
+    """Noise of 3.337 C_int: 3.083 and what votes, evaluations and credits need."""
     made = policy()
     assert (made.federation, made.version, made.issued_at, list(HELPERS)) == ("mail", 1, 1000.0, made.helpers)
     assert (made.epsilon, made.delta, made.max_participations, made.period) == (8.0, 1e-6, 20, 10)
     assert (made.dim, made.bound, made.n_interactions) == (136, 256, 5)
     assert (made.cohorts, made.n_min, made.n_max) == (1, 100, 100_000)
-    assert math.sqrt(made.noise.variance) / 256 == pytest.approx(3.247, abs=0.001)
+    assert math.sqrt(made.noise.variance) / 256 == pytest.approx(3.337, abs=0.001)
     voting, plain = policy(evaluation=False), policy(votes=False, evaluation=False)
     assert math.sqrt(voting.noise.variance) / 256 == pytest.approx(3.178, abs=0.001)
     assert math.sqrt(plain.noise.variance) / 256 == pytest.approx(3.083, abs=0.001)
     assert made.norm_proof is not None
-    assert (made.votes, made.evaluation) == (SecureVotes(weight=64), SecureEvaluation(weight=32))
+    assert (made.votes, made.evaluation) == (SecureVotes(weight=64), SecureEvaluation(weight=32, credit_weight=64))
 
 
 def test_each_policy_has_a_verify_key_of_its_own():
@@ -78,6 +79,7 @@ def test_the_noise_is_a_millionth_more_than_the_least():
     ]:
         made = policy(**changed)
         assert (made.vote_weight, made.evaluation_weight) == (vote_weight, evaluation_weight), changed
+        assert made.credit_weight == (default_vote_weight(made.bound) if evaluation_weight else 0), changed
 
 
 def test_what_is_said_takes_the_place_of_a_default():
@@ -134,8 +136,9 @@ def test_the_costs_have_their_figures():
         "epsilon 18.4 with delta 1e-06",
         "of 2,000 devices about 200 take part in a round (period 10), in one cohort of 100 or more",
         "noise 1.6 times a typical mean update: learns as without noise",
-        "the noise is 3% longer for it; in a round of about 200 devices noise moves each count of votes by about 18",
-        "the noise is 2% longer for it; in a round of about 200 devices noise moves the mean reward by about 0.18",
+        "the noise is 3% longer for it; in a round of about 200 devices noise moves each count of votes by about 19",
+        "the sum has what each device's lists earned and credited, and the noise is 5% longer for it; in a round of",
+        "noise moves the mean reward by about 0.19",
         "within 336 hours; there are keys for 1 times 168 hours, so the policy ends on 1970-01-08",
     ):
         assert figures in said

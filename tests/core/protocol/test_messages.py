@@ -72,8 +72,9 @@ def test_a_model_has_the_weights_of_its_ranker_and_what_only_training_uses():
         ModelAnnouncement(**model, weights=bytes(4 * 10))
     with pytest.raises(ValidationError, match=f"at most {MAX_DIM}"):
         NeuralRankerSpec(n_features=MAX_DIM // 2, hidden=2)
-    # Of two million numbers: four squares, 96 masks, L first values and 2P - 1 of G, with P = 1,024; and of two votes.
-    assert MAX_PROOF_BYTES == 8 * (4 + 96 + 1956 + 2 * 1024 - 1 + 15)
+    # Of two million numbers: four squares, 96 masks, L first values and 2P - 1 of G, with P = 1,024; then of votes, an
+    # evaluation and credits.
+    assert MAX_PROOF_BYTES == 8 * (4 + 96 + 1956 + 2 * 1024 - 1 + 15 + 4)
     masked = {"dim": 2, "values": bytes(16), "ticket": b"ticket"}
     for n_bytes, words in [(7, "whole words"), (15, "whole words"), (MAX_PROOF_BYTES + 8, "at most")]:
         assert MaskedVector(**masked, proof=bytes(MAX_PROOF_BYTES)).proof, (n_bytes, words)

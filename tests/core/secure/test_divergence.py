@@ -55,8 +55,9 @@ def uncharged(*weights):
     return replace(gaussian_mechanism(BOUND, VARIANCE, DELTA, *weights), claimed_delta=GAUSSIAN.claimed_delta)
 
 
+WEIGHTS = {"vote_weight": 64, "evaluation_weight": 32, "credit_weight": 64}
 EVALUATING = gaussian_mechanism(
-    BOUND, gaussian_variance(BOUND, rho_for(EPSILON, DELTA), K, vote_weight=64, evaluation_weight=32), DELTA, 64, 32
+    BOUND, gaussian_variance(BOUND, rho_for(EPSILON, DELTA), K, **WEIGHTS), DELTA, **WEIGHTS
 )
 HALF_VARIANCE = gaussian_variance(BOUND // 2, rho_for(EPSILON, DELTA), K)
 VOTING = gaussian_mechanism(BOUND, gaussian_variance(BOUND, rho_for(EPSILON, DELTA), K, vote_weight=64), DELTA, 64)

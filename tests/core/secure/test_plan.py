@@ -36,10 +36,10 @@ def test_norm_proofs_make_a_plan_dearer_by_what_they_cost():
 
 
 def test_votes_and_evaluations_make_a_plan_of_gaussian_noise_dearer():
-    """By three and by two per cent; that of gamma has none, nor has any without proofs."""
+    """By three and, with credits, by five per cent; that of gamma has none, nor has any without proofs."""
     both, voting = plan_noise(**USUAL), plan_noise(**USUAL, evaluation=False)
     plain, bare = plan_noise(**USUAL, **NOTHING_BESIDE), plan_noise(**USUAL, norm_proof="none")
-    votes, evaluations = math.sqrt(1 + 1 / 16), math.sqrt(1 + (3 / 64) / (1 + 1 / 16))
+    votes, evaluations = math.sqrt(1 + 1 / 16), math.sqrt(1 + (3 / 64 + 1 / 16) / (1 + 1 / 16))
     for planned, than, dearer in ((voting, plain, votes), (both, voting, evaluations)):
         ratios = [one.sigma / other.sigma for one, other in zip(planned, than, strict=True)]
         assert ratios == pytest.approx([dearer, 1.0, dearer, 1.0], rel=1e-4)

@@ -11,7 +11,7 @@ export const BASE_DECAY = 0.99;
 export const MODEL_DECAY = 0.93;
 /** The effective number of credits needed to say something of them. */
 export const FEWEST_CREDITS = 10;
-/** The gate opens once a stake on the model has grown this many times. */
+/** The gate opens once a stake on the model has grown this many times, by the own credits or by those of all users. */
 export const OPENS_AT = 100;
 /** The stakes of a bet, in equal parts. */
 const STAKES = [0.15, 0.3, 0.6, 1.2];
@@ -33,6 +33,14 @@ export const SHARE_PROMISING = 0.5;
 export const SHARE_LIKELY = 1;
 /** The effective number of credits needed for this. */
 export const FEWEST_PROMISING = 4;
+/** By those of all users only with this many lists of the base, in effect, */
+export const FEWEST_BASE_LISTS = 40;
+/** and unless the own credits are below 0 by this many standard errors. */
+export const OBJECTS_BELOW = -1;
+/** All users' credits say that the model looks no worse, or better, from this many standard errors on. */
+export const SHARED_PROMISING_FROM = -0.5;
+export const SHARED_LIKELY_ABOVE = 0.5;
+const LARGEST_EXPONENT = 700;
 const LEAST_VARIANCE = 0.02; // of a reciprocal rank: a few equal ones are no certainty
 
 /** The source of a list's order. */
@@ -44,6 +52,12 @@ export interface FadingMean {
   readonly weight: number;
   readonly weightSquares: number;
   /** Weighted sums of the numbers, and of their squares. */
+  readonly total: number;
+  readonly squares: number;
+}
+
+/** Credits of all users' interleaved lists: their sum, and the variance of that if the model is no better. */
+export interface Credits {
   readonly total: number;
   readonly squares: number;
 }
@@ -83,13 +97,34 @@ export const NEW_GATE: Gate = {
   counts: { base: NO_LISTS, model: NO_LISTS, interleaved: NO_LISTS },
 };
 
-/** Return the share of the next lists to interleave. */
-export function shareInterleaved(gate: Gate): number {
-  const { isOpen, credits } = gate;
+/**
+ * Return the share of the next lists to interleave.
+ *
+ * @param shared credits of all users.
+ */
+export function shareInterleaved(gate: Gate, shared: Credits | null = null): number {
+  if (gate.isOpen) return SHARE_WARY;
+  const own = shareByOwn(gate);
+  if (own === SHARE_DISMISSED || wasOpen(gate) || !shared?.squares) return own;
+  const score = shared.total / Math.sqrt(shared.squares);
+  if (score < SHARED_PROMISING_FROM) return own;
+  const isLikely = score > SHARED_LIKELY_ABOVE;
+  if (gate.credits.total < 0 && !isLikely) return own;
+  const share = Math.max(own, isLikely ? SHARE_LIKELY : SHARE_PROMISING);
+  // If all were interleaved there would be no lists of the base, without which the gate does not open.
+  return gate.ofBase.weight < FEWEST_BASE_LISTS ? Math.min(share, SHARE_PROMISING) : share;
+}
+
+function shareByOwn(gate: Gate): number {
+  const { credits } = gate;
   // Without credits it is no number.
-  if (isOpen || !(shareOfVariance(credits) * FEWEST_PROMISING <= 1)) return SHARE_WARY;
+  if (!(shareOfVariance(credits) * FEWEST_PROMISING <= 1)) return SHARE_WARY;
   if (credits.total >= 0) return creditScore(gate) > 1 ? SHARE_LIKELY : SHARE_PROMISING;
   return creditScore(gate) < DISMISSED_BELOW ? SHARE_DISMISSED : SHARE_WARY;
+}
+
+function wasOpen({ counts }: Gate): boolean {
+  return counts.model.lists > 0;
 }
 
 /** Return by how many standard errors the credits are above 0, the mean for equally good orders. */
@@ -100,8 +135,12 @@ export function creditScore({ credits }: Gate): number {
 
 /** Return how many times a stake on the model has grown by the credits. If it is no better, that is chance. */
 export function growth({ credits }: Gate): number {
-  const gains = STAKES.map((stake) => stake * credits.total - (stake ** 2 * credits.weightSquares) / 2);
-  return gains.reduce((sum, gain) => sum + Math.exp(gain), 0) / STAKES.length;
+  return growthBy({ total: credits.total, squares: credits.weightSquares });
+}
+
+function growthBy({ total, squares }: Credits): number {
+  const gains = STAKES.map((stake) => stake * total - (stake ** 2 * squares) / 2);
+  return gains.reduce((sum, gain) => sum + Math.exp(Math.min(gain, LARGEST_EXPONENT)), 0) / STAKES.length;
 }
 
 /** Return by how many standard errors the model's lists perform better than the base's; 0 with too few lists. */
@@ -124,8 +163,13 @@ export function rewardDifference({ ofBase, ofModel }: Gate): { difference: numbe
  *
  * @param mayInterleave false if the application asked for the best list only; then no number is drawn.
  */
-export function sourceOfNext(gate: Gate, mayInterleave: boolean, random: () => number): Source {
-  if (mayInterleave && random() < shareInterleaved(gate)) return "interleaved";
+export function sourceOfNext(
+  gate: Gate,
+  mayInterleave: boolean,
+  random: () => number,
+  shared: Credits | null = null,
+): Source {
+  if (mayInterleave && random() < shareInterleaved(gate, shared)) return "interleaved";
   return gate.isOpen ? "model" : "base";
 }
 
@@ -142,9 +186,10 @@ export function judgedBy(
   list: JudgedList,
   clicks: readonly boolean[],
   before: { readonly clicks: readonly boolean[]; readonly nth: number | null } | null,
+  shared: Credits | null = null,
 ): Gate {
-  if (before === null || before.nth === null) return withList(gate, list, clicks);
-  return withMoreClicks(gate, list, before.clicks, clicks, gate.counts[list.source].lists - before.nth);
+  if (before === null || before.nth === null) return withList(gate, list, clicks, shared);
+  return withMoreClicks(gate, list, before.clicks, clicks, gate.counts[list.source].lists - before.nth, shared);
 }
 
 /**
@@ -152,7 +197,12 @@ export function judgedBy(
  *
  * An interleaved list gives one credit, to the order whose document was clicked last: the more, the higher up.
  */
-export function withList(gate: Gate, { source, toCredit }: JudgedList, clicks: readonly boolean[]): Gate {
+export function withList(
+  gate: Gate,
+  { source, toCredit }: JudgedList,
+  clicks: readonly boolean[],
+  shared: Credits | null = null,
+): Gate {
   const reward = rewardOf(clicks);
   const { lists, clicked, reciprocalRanks } = gate.counts[source];
   const counted = {
@@ -161,9 +211,9 @@ export function withList(gate: Gate, { source, toCredit }: JudgedList, clicks: r
     reciprocalRanks: reciprocalRanks + reward,
   };
   gate = { ...gate, counts: { ...gate.counts, [source]: counted } };
-  if (source === "base") return { ...gate, ofBase: withNext(gate.ofBase, reward, BASE_DECAY) };
+  if (source === "base") return openedIfBetter({ ...gate, ofBase: withNext(gate.ofBase, reward, BASE_DECAY) }, shared);
   if (source === "model") return afterListOfModel({ ...gate, ofModel: withNext(gate.ofModel, reward, MODEL_DECAY) });
-  return withCredit(gate, toCredit, clicks);
+  return withCredit(gate, toCredit, clicks, shared);
 }
 
 /**
@@ -179,6 +229,7 @@ export function withMoreClicks(
   before: readonly boolean[],
   now: readonly boolean[],
   nSince: number,
+  shared: Credits | null = null,
 ): Gate {
   const [from, to] = [rewardOf(before), rewardOf(now)];
   const { lists, clicked, reciprocalRanks } = gate.counts[source];
@@ -189,17 +240,18 @@ export function withMoreClicks(
   if (source === "base") return { ...gate, ofBase: replacing(gate.ofBase, from, to, nSince, BASE_DECAY) };
   if (source === "model")
     return afterListOfModel({ ...gate, ofModel: replacing(gate.ofModel, from, to, nSince, MODEL_DECAY) });
-  return creditOf(before, toCredit) ? gate : withCredit(gate, toCredit, now);
+  return creditOf(before, toCredit) ? gate : withCredit(gate, toCredit, now, shared);
 }
 
 interface Stored {
   readonly gate: Gate | null;
   readonly weights: Float64Array | null;
+  readonly shared?: Credits | null;
 }
 
 /** Return the source of the next list from the stored state. A model of zeros is ignored. */
-export function sourceBy({ gate, weights }: Stored, mayInterleave: boolean, random: () => number): Source {
-  return weights?.some(Boolean) ? sourceOfNext(gate ?? NEW_GATE, mayInterleave, random) : "base";
+export function sourceBy({ gate, weights, shared }: Stored, mayInterleave: boolean, random: () => number): Source {
+  return weights?.some(Boolean) ? sourceOfNext(gate ?? NEW_GATE, mayInterleave, random, shared) : "base";
 }
 
 /**
@@ -230,14 +282,30 @@ function creditOf(clicks: readonly boolean[], toCredit: readonly number[] = []):
   return toCredit[clicks.lastIndexOf(true)] ?? 0;
 }
 
-function withCredit(gate: Gate, toCredit: readonly number[] | undefined, clicks: readonly boolean[]): Gate {
+function withCredit(
+  gate: Gate,
+  toCredit: readonly number[] | undefined,
+  clicks: readonly boolean[],
+  shared: Credits | null,
+): Gate {
   const credit = creditOf(clicks, toCredit);
-  if (credit === 0) return gate;
   const weight = 1 / (1 + Math.floor(clicks.lastIndexOf(true) / 2));
   // A stake must not forget its losses.
-  gate = { ...gate, credits: withNext(gate.credits, credit, gate.isOpen ? CREDIT_DECAY : 1, weight) };
-  if (!gate.isOpen && growth(gate) >= OPENS_AT) return { ...gate, isOpen: true, ofModel: NO_NUMBERS };
-  return gate.isOpen && creditScore(gate) < CLOSES_BELOW ? closed(gate) : gate;
+  const decay = gate.isOpen ? CREDIT_DECAY : 1;
+  if (credit !== 0) gate = { ...gate, credits: withNext(gate.credits, credit, decay, weight) };
+  gate = openedIfBetter(gate, shared);
+  return credit !== 0 && gate.isOpen && creditScore(gate) < CLOSES_BELOW ? closed(gate) : gate;
+}
+
+/** Open the gate if the credits say that the model is better: the own ones, or once those of all users. */
+function openedIfBetter(gate: Gate, shared: Credits | null): Gate {
+  if (gate.isOpen || !(growth(gate) >= OPENS_AT || isOpenedBy(shared, gate))) return gate;
+  return { ...gate, isOpen: true, ofModel: NO_NUMBERS };
+}
+
+function isOpenedBy(shared: Credits | null, gate: Gate): boolean {
+  if (shared === null || wasOpen(gate) || gate.ofBase.weight < FEWEST_BASE_LISTS) return false;
+  return creditScore(gate) >= OBJECTS_BELOW && growthBy(shared) >= OPENS_AT;
 }
 
 /** Close the gate if the model's lists perform worse. */

@@ -169,6 +169,13 @@ export const AuditHead = message("audit_head", { federation: name, seq: count, h
 /** From a second to thirty days, in seconds. */
 export const Pace = message("pace", { federation: name, period_s: number(1, 2_592_000) });
 
+export const EvaluationRequest = message("evaluation_request", {
+  federation: name,
+  credits_since: optional(count, 0 as number),
+  credit_total: optional(number(-1e15, 1e15), 0 as number),
+  credit_squares: optional(number(0, 1e15), 0 as number),
+});
+
 // --- of a device ---------------------------------------------------------------------------------------------------
 
 export const Join = message("join", {
@@ -260,6 +267,7 @@ export type RoundAnnouncement = Of<typeof RoundAnnouncement>;
 export type UnlearningRound = Of<typeof UnlearningRound>;
 export type AuditHead = Of<typeof AuditHead>;
 export type Pace = Of<typeof Pace>;
+export type EvaluationRequest = Of<typeof EvaluationRequest>;
 export type ModelUpdate = Of<typeof ModelUpdate>;
 export type UnlearningUpdate = Of<typeof UnlearningUpdate>;
 export type UpdateReceipt = Of<typeof UpdateReceipt>;
@@ -269,7 +277,19 @@ export type Enrolment = Of<typeof Enrolment>;
 export type FederatorKey = Of<typeof FederatorKey>;
 
 const TYPES = [
-  ...[ModelAnnouncement, RoundAnnouncement, UnlearningRound, AuditHead, Pace, Join, Leave, Status, Forget, ModelUpdate],
+  ...[
+    ModelAnnouncement,
+    RoundAnnouncement,
+    UnlearningRound,
+    AuditHead,
+    Pace,
+    EvaluationRequest,
+    Join,
+    Leave,
+    Status,
+    Forget,
+    ModelUpdate,
+  ],
   ...[UnlearningUpdate, UpdateReceipt, MembershipReceipt, ErasureNotice, Enrolment, FederatorKey],
 ];
 

@@ -30,6 +30,10 @@ export class Topics {
     return `${this.root}/pace`;
   }
 
+  get evaluation(): string {
+    return `${this.root}/evaluation`;
+  }
+
   get policy(): string {
     return `${this.root}/policy`;
   }

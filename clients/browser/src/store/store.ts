@@ -215,6 +215,15 @@ export class DeviceStore {
     });
   }
 
+  /** Count those of them that wait for more clicks. */
+  nOpen(): Promise<number> {
+    return this.database.read(async (rows) => {
+      const first = (await this.firstOpen(rows))?.primaryKey as number | undefined;
+      if (first === undefined) return 0;
+      return (await this.mine(rows, Math.max(first - 1, learnedThrough(await boundsIn(rows))), Infinity)).length;
+    });
+  }
+
   /** Return the number of features of the newest waiting interaction; null without one. */
   newestWaitingWidth(): Promise<number | null> {
     return this.database.read(async (rows) => {

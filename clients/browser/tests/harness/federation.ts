@@ -8,6 +8,7 @@ import {
   AuditHead,
   Enrolment,
   ErasureNotice,
+  EvaluationRequest,
   FederatorKey,
   MembershipReceipt,
   MESSAGE_TYPES,
@@ -103,6 +104,12 @@ export class PlayedFederation {
   /** Announce a pace of one visit per period. */
   async announcePace(periodS: number): Promise<void> {
     await this.say(Pace, { federation: FEDERATION, period_s: periodS }, this.topics.pace, true);
+  }
+
+  /** Announce what the lists of all users say of the model. */
+  async announceCredits(total: number, squares: number): Promise<void> {
+    const said = { federation: FEDERATION, credits_since: 0, credit_total: total, credit_squares: squares };
+    await this.say(EvaluationRequest, said, this.topics.evaluation, true);
   }
 
   /** Begin another epoch, like a restarted federator. */
