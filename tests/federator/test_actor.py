@@ -100,7 +100,9 @@ async def test_a_full_round_lasts_its_least_time_also_after_a_restart(serve, uns
     await served.turn()
     assert served.receipts.codes() == {"accepted": 2, "late": 1}
     assert [row.state for row in await list_rounds(served.db, "mail")] == ["collecting"]
+    seed = served.actor.state.selection_seed
     served = await restarted(served)
+    assert served.actor.state.selection_seed == seed
     served.clock.at += 9.0
     await served.turn()
     assert [row.state for row in await list_rounds(served.db, "mail")] == ["collecting"]
