@@ -2,7 +2,7 @@
 
 import asyncio
 
-from support.waiting import PATIENCE_S, until
+from support.waiting import until
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage
@@ -51,17 +51,6 @@ async def test_a_crowd_of_strangers_does_not_keep_the_operator_out(serve, operat
     assert (codes["alice"], codes["bob"]) == ("revoked", "accepted")
     (full,) = await list_events(served.db, "mail", kind="intake_full")
     assert "most from unknown clients" in full.detail
-
-
-async def test_run_ends_when_it_is_told_to(serve):
-    """What was taken is answered; the round stays open for the next federator."""
-    served = await serve(RoundPolicy(1, 1, 0.0, 60.0))
-    running = asyncio.create_task(served.actor.run())
-    await asyncio.sleep(0)
-    served.actor.stop()
-    async with asyncio.timeout(PATIENCE_S):
-        await running
-    assert not served.actor.finished
 
 
 async def test_a_published_model_is_noted_once_and_does_not_keep_the_loop_busy(serve, operator):

@@ -85,7 +85,7 @@ async def test_a_client_forgotten_while_sums_are_opened_ends_the_round(secure) -
 async def test_a_client_forgotten_later_takes_the_model_back_to_before_it(secure) -> None:
     """The last model from before its first round returns, nothing is relearned, and sums with it are deleted.
 
-    Its round is replayed no more, which is no difference.
+    A replay of its round says that a client was erased, and no difference.
     """
     at_once = UnlearningPolicy(every_s=0.0, swap_every_s=0.0)
     rounds = await secure(4, rounds={"min_clients": 3, "max_clients": 3}, plan={"unlearning": at_once})
