@@ -2,7 +2,7 @@
 
 import asyncio
 
-from support.waiting import PATIENCE_S, until
+from support.waiting import until
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage
@@ -53,17 +53,6 @@ async def test_a_crowd_of_strangers_does_not_keep_the_operator_out(serve, operat
     assert "most from unknown clients" in full.detail
 
 
-async def test_run_ends_when_it_is_told_to(serve):
-    """What was taken is answered; the round stays open for the next federator."""
-    served = await serve(RoundPolicy(1, 1, 0.0, 60.0))
-    running = asyncio.create_task(served.actor.run())
-    await asyncio.sleep(0)
-    served.actor.stop()
-    async with asyncio.timeout(PATIENCE_S):
-        await running
-    assert not served.actor.finished
-
-
 async def test_a_published_model_is_noted_once_and_does_not_keep_the_loop_busy(serve, operator):
     """With the next commit, or in a moment where there is none; afterwards the actor waits again."""
     served = await serve(RoundPolicy(1, 1, 0.0, 60.0), enrolment_key=operator.key.public)
@@ -100,7 +89,9 @@ async def test_a_full_round_lasts_its_least_time_also_after_a_restart(serve, uns
     await served.turn()
     assert served.receipts.codes() == {"accepted": 2, "late": 1}
     assert [row.state for row in await list_rounds(served.db, "mail")] == ["collecting"]
+    seed = served.actor.state.selection_seed
     served = await restarted(served)
+    assert served.actor.state.selection_seed == seed
     served.clock.at += 9.0
     await served.turn()
     assert [row.state for row in await list_rounds(served.db, "mail")] == ["collecting"]

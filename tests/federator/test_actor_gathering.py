@@ -73,11 +73,14 @@ async def test_ten_sybils_cost_one_job(taught, restarted):
 
 async def test_a_swap_is_not_followed_by_another_one_at_once(taught, restarted):
     """Not within the hour, though enough wait and the federator was restarted; what is erased is so at once."""
-    served, devices = await taught(after=1)
+    served, devices = await taught(after=2)
     await forget(served, devices[1])
+    served = await restarted(served)
+    assert await jobs(served) == []
+    await forget(served, devices[2])
     await unlearn(served, devices, [1.0, 0, 0, 0])
     assert await jobs(served) == ["done"]
-    for sybil in devices[2:5]:
+    for sybil in devices[3:6]:
         served.clock.at += HOUR / 5
         await forget(served, sybil)
         served = await restarted(served)

@@ -46,17 +46,6 @@ async def test_while_nobody_is_online_a_round_begins_anew_at_each_deadline(serve
     ]
 
 
-async def test_a_round_that_somebody_online_gave_nothing_to_is_abandoned(serve, unsigned):
-    """That is a fact about the federation, and a row."""
-    served = await serve(POLICY)
-    await served.join([unsigned("alice")])
-    await passed(served, 1)
-    assert [(row.state, row.reason) for row in await list_rounds(served.db, "mail")] == [
-        ("abandoned", "no_updates"),
-        ("collecting", None),
-    ]
-
-
 async def test_an_idle_round_outlives_a_restart_and_makes_way_for_other_settings(serve):
     """The same federator goes on with it; one with other limits opens a round that has them."""
     first = await serve(POLICY)

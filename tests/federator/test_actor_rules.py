@@ -91,18 +91,6 @@ async def test_a_round_tells_its_rule_and_what_became_of_each_update(joined):
     assert max(lines, key=lambda line: line.score).client_id == "erin"
 
 
-async def test_a_mean_is_what_it_always_was(joined):
-    """No rows, no thread, and the mean of what was sent."""
-    served, devices = await joined(FIVE)
-    send(served, devices)
-    await served.turn()
-    assert await weights_of(served, 1) == [float(np.float32(sum(VALUES) / 5))] * N_FEATURES
-    assert await get_aggregation(served.db, "mail", 1) is None
-    row = await get_round(served.db, "mail", 1)
-    assert (row.aggregation, row.rule) == ("mean", "mean")
-    assert [line.fate for line in await list_contributions(served.db, "mail")] == [None] * 5
-
-
 async def test_a_fallback_may_be_no_model_at_all(joined):
     """The round is abandoned with a reason, and an event says it in words; the next one goes on from the same model."""
     served, devices = await joined(replace(FIVE, rule=read_rule("krum", byzantine=1, fallback="abandon")))

@@ -1,5 +1,7 @@
 """What a forgotten client has taught is unlearned by a job: its steps, its swap, and what all others have of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.unlearning_steps import (
@@ -18,6 +20,7 @@ from support.unlearning_steps import (
     one_leaves,
     play,
     step_of,
+    unlearn,
 )
 
 from foltr.core.erasure.receipt import verify_receipt
@@ -29,12 +32,15 @@ from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import EvolutionTraining, PdgdTraining
 from foltr.core.protocol.updates import EvolutionPair
 from foltr.federator.job import UnlearningPolicy
+from foltr.federator.publishing.audit_heads import head_of
 from foltr.federator.round import RoundPolicy
+from foltr.storage.erasure.audit_log import find_audit_entry
 from foltr.storage.models import get_model, latest_model, list_models
 from foltr.storage.queries import get_round
 
 # One answer is enough for a step; a round waits for three all the same.
 ONE = RoundPolicy(1, 3, 60.0, 60.0)
+HEAD = "foltr/v1/mail/audit-head"
 
 
 async def test_what_it_taught_is_unlearned_by_calibrated_steps(joined):
@@ -93,23 +99,31 @@ async def test_the_swap_is_between_two_rounds(joined):
 
 
 async def test_how_far_a_job_was_is_not_retained_for_ever(joined, serve):
-    """That it is done stays to be read until the next one begins, or the federator again; then the topic is cleared."""
+    """That it is done stays to be read until the next one begins, or the federator again; then the topic is cleared.
+
+    A job goes on as it was planned under other settings, which are for the next one.
+    """
     served, devices = await joined()
-    await play(served, devices, 1, 0, ROWS)
+    for number in (1, 2):
+        await play(served, devices, number, number - 1, ROWS)
     topics = served.retained.topics
     first, second = (f"foltr/v1/mail/unlearning/{number}" for number in (1, 2))
     await forget(served, devices[2])
     assert topics[first].state == "running"
-    await end_step(served, devices[:2], [1.0, 0, 0, 0])
+    assert topics[HEAD] == head_of("mail", await find_audit_entry(served.db, "mail"))
+    await unlearn(served, devices[:2], [1.0, 0, 0, 0])
     assert topics[first].state == "done"
+    assert topics[HEAD] == head_of("mail", await find_audit_entry(served.db, "mail"))
     assert topics[first].model_version == (await latest_model(served.db, "mail")).version
     await forget(served, devices[1])
     await served.turn()
     assert (topics[first], topics[second].state) == (None, "running")
-    served = await serve(THREE, n_features=N_FEATURES, key=KEY, unlearning=EAGER)
+    planned = step_of(served).local_interactions
+    other = {"unlearning": replace(EAGER, interval=3), "training": PdgdTraining(max_interactions=9)}
+    served = await serve(THREE, n_features=N_FEATURES, key=KEY, **other)
     await served.turn()
-    assert served.retained.topics[second].state == "running"
-    await end_step(served, [devices[0]], [1.0, 0, 0, 0])
+    assert (served.retained.topics[second].state, step_of(served).local_interactions) == ("running", planned)
+    assert await unlearn(served, [devices[0]], [1.0, 0, 0, 0]) == 2
     assert served.retained.topics[second].state == "done"
     again = await serve(THREE, n_features=N_FEATURES, key=KEY, unlearning=EAGER)
     assert again.retained.topics[first] is None
@@ -138,6 +152,20 @@ async def test_a_round_whose_members_are_gone_is_passed_over(joined):
         await served.turn()
     receipt = verify_receipt(notices(served)[0].receipt.decode(), KEY.public)
     assert (receipt.rounds_replayed, receipt.coverage) == (2, 0.5)
+
+
+async def test_who_does_not_answer_is_not_waited_for_twice(joined):
+    """A step ends at its deadline with those who did, and the next one as soon as they have."""
+    served, devices = await joined(ONE, unlearning=replace(EAGER, min_coverage=0.4))
+    for number in (1, 2):
+        await play(served, devices, number, number - 1, ROWS)
+    await forget(served, devices[2])
+    await end_step(served, [devices[0]], [1.0, 0, 0, 0])
+    assert step_of(served).step == 1
+    served.clock.at += 10.0
+    await served.turn()
+    await end_step(served, [devices[0]], [1.0, 0, 0, 0])
+    assert verify_receipt(notices(served)[-1].receipt.decode(), KEY.public).coverage == 0.5
 
 
 async def test_low_coverage_falls_back_to_learning_anew(joined):

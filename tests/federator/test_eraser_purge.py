@@ -174,5 +174,5 @@ async def test_a_purge_that_fails_is_told_and_done_again(joined, monkeypatch, er
     told = [(line["event"], line.get("cause")) for line in lines if line["log_level"] == "warning"]
     assert ("purge_delayed", str(error)) in told
     assert told[-2:] == [("purge_delayed", str(error)), ("purge_unfinished", None)]
-    await purged(served)
+    await served.actor.eraser.close()
     assert await deletions_to_purge(served.db, "mail") is None

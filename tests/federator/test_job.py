@@ -274,12 +274,8 @@ def test_a_job_pauses_once_nobody_was_online_for_as_long_as_patience():
     back.open_step.n_missed = 0
     assert back.miss(130.0, any_online=False) is MissedStepAction.ASK_AGAIN
     assert back.alone_since == 120.0
-
-
-def test_an_impatient_job_pauses_at_once():
-    """With no patience the first deadline without anybody is enough."""
-    work = replace(asking(), policy=UnlearningPolicy(step_s=10.0, patience_s=0.0))
-    assert work.miss(110.0, any_online=False) is MissedStepAction.PAUSE
+    impatient = replace(asking(), policy=UnlearningPolicy(step_s=10.0, patience_s=0.0))
+    assert impatient.miss(110.0, any_online=False) is MissedStepAction.PAUSE
 
 
 def test_a_job_that_covered_too_little_makes_way_for_one_that_begins_at_once():

@@ -21,7 +21,8 @@ from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
 
 SCHEMA = FeatureSchema(name="shop", version=1, features=[Feature(name="bm25", scaling="ratio")])
-NAN, INF = float("nan"), float("inf")
+BUFFER, MEDIAN = RoundPolicy(1, 3, 0, 10, pacing=Pacing.BUFFERED), RoundPolicy(1, 9, rule=read_rule("median"))
+NAN = float("nan")
 
 
 def test_a_model_has_the_values_that_ranker_and_method_need():
@@ -55,6 +56,8 @@ def test_a_method_that_cannot_work_is_refused_in_words():
         (MAX_DIM, f"n_features: {2 * MAX_DIM + 1} values", {"training": FedIpsTraining(propensities="estimated")}),
         (3, "n_features: 3, but the schema has 1", {"schema": SCHEMA}),
         (3, "initial_model: 2 weights; the ranker has 3", {"first_weights": bytes(8)}),
+        (3, ".*fpdgd-paper needs deadline", {"policy": BUFFER, "training": FpdgdPaperTraining(n_clients=3)}),
+        (3, "aggregation: .*choose aggregation = mean", {"policy": MEDIAN, "training": EvolutionTraining()}),
     ]:
         with pytest.raises(SettingsError, match=f"^{told}"):
             FederationPlan("mail", n_features, **plan)
@@ -79,15 +82,6 @@ def test_a_federation_needs_a_name():
     for name in ["", "a/b", "+", "mail\n"]:
         with pytest.raises(SettingsError, match=r"^federation: "):
             FederationPlan(name, n_features=1)
-
-
-def test_the_papers_noise_does_not_go_with_a_buffer():
-    """A staleness weight would shrink the noise with the update."""
-    training = FpdgdPaperTraining(n_clients=3)
-    policy = RoundPolicy(1, 3, 0, 10, pacing=Pacing.BUFFERED)
-    with pytest.raises(SettingsError, match="fpdgd-paper needs deadline"):
-        FederationPlan("mail", 4, policy, training)
-    FederationPlan("mail", 4, RoundPolicy(1, 3, 0, 10), training)
 
 
 def test_a_rule_that_no_round_could_follow_is_refused():
@@ -128,12 +122,3 @@ def test_rounds_too_small_for_the_rule_are_told_at_start():
             assert found is None, rule
         else:
             assert found == f"krum needs at least 2m + 3 = 5 updates to tolerate m = 1 hostile ones, {warning}", rule
-
-
-def test_a_method_that_cannot_follow_a_rule_says_why():
-    """In words, and it goes on with the mean."""
-    for training in [EvolutionTraining(), FpdgdPaperTraining(n_clients=3)]:
-        policy = RoundPolicy(1, 9, rule=read_rule("median"))
-        with pytest.raises(SettingsError, match=r"^aggregation: .*choose aggregation = mean"):
-            FederationPlan("mail", 4, policy, training)
-        FederationPlan("mail", 4, replace(policy, rule=MEAN), training)

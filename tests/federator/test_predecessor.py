@@ -1,13 +1,13 @@
 """What a federator hears of the one before: what both have signed, and nothing else."""
 
+from support.federator_by_hand import round_on
+
 from foltr.broker.link import InboundMessage
-from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.chunks import manifest_of
 from foltr.core.protocol.codec import Signer
 from foltr.core.protocol.signing import EpochSequence, SigningKey
 from foltr.core.protocol.topics import Topics
-from foltr.core.protocol.trainings import PdgdTraining
 from foltr.federator.predecessor import Predecessor
 
 TOPICS = Topics("mail")
@@ -19,20 +19,6 @@ def retained(epoch: int, topic: str = TOPICS.round, key: SigningKey | None = KEY
     sequence = EpochSequence()
     sequence.begin(epoch)
     return InboundMessage(at or topic, Signer(key, sequence).sign(MESSAGE, topic), retained=True)
-
-
-def round_of(number: int) -> RoundAnnouncement:
-    return RoundAnnouncement(
-        federation="mail",
-        round=number,
-        open=True,
-        base_version=0,
-        base_hash=bytes(16),
-        withdraws_below=0,
-        opened_at=1.0,
-        closes_at=2.0,
-        training=PdgdTraining(),
-    )
 
 
 def heard(*messages: InboundMessage, key: SigningKey | None = KEY) -> int:
@@ -75,7 +61,7 @@ def test_the_newest_round_is_heard():
     for key, number in ((OTHER, 9), (KEY, 7)):
         sequence = EpochSequence()
         sequence.begin(7)
-        announced = Signer(key, sequence).sign(round_of(number), TOPICS.round)
+        announced = Signer(key, sequence).sign(round_on(number, 0), TOPICS.round)
         predecessor.receive(InboundMessage(TOPICS.round, announced, retained=True))
     assert predecessor.round == 7
 

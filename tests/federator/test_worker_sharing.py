@@ -113,11 +113,16 @@ async def test_the_answer_to_a_join_has_the_mark_that_a_worker_stored(share):
 
 
 async def test_a_round_waits_at_its_deadline_for_a_worker_that_may_have_updates(share):
-    """Until the worker has said that it has none from before; or for two seconds, if it says nothing."""
-    both, (a, _, _) = await share(RoundPolicy(1, 3, 60, 60))
-    await both.work()
+    """Until the worker has said that it has none from before; or for two seconds, if it says nothing.
+
+    With a quorum likewise, from the least time on.
+    """
+    both, (a, b, _) = await share(RoundPolicy(1, 3, 30, 60))
     both.gives(a)
-    both.clock.at += 61
+    await both.work()
+    both.clock.at += 29
+    both.gives(b)
+    both.clock.at += 2
     await both.lead()
     assert (await states(both))[-1] is RoundState.COLLECTING
     assert len(await states(both)) == 1
@@ -125,6 +130,7 @@ async def test_a_round_waits_at_its_deadline_for_a_worker_that_may_have_updates(
     await both.lead()
     assert (await states(both))[0] is RoundState.COMPLETED
     assert len(await states(both)) == 2
+    assert dict(both.receipts.codes()) == {"accepted": 2}
     both.clock.at += 61
     await both.lead()
     assert len(await states(both)) == 2

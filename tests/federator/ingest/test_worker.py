@@ -141,17 +141,18 @@ async def test_who_is_turned_away_again_and_again_is_told_once(share):
 
 
 async def test_votes_and_evaluations_are_stored_as_the_leader_asked_for_them(share):
-    """A vote on the round's anchor; and no evaluation, as this leader asks for none."""
-    both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60), anchor=True)
+    """A vote on the round's anchor, and on no other; and no evaluation, as this leader asks for none."""
+    both, (a, b, _) = await share(RoundPolicy(3, 3, 0, 60), anchor=True)
     said = {
         "vote": Vote(anchor_version=0, value=1),
         "evaluation": Evaluation(clicked=0.5, reward=0.5, base_reward=0.25),
     }
     both.gives(a, **said)
+    both.gives(b, vote=Vote(anchor_version=1, value=1))
     await both.work()
     async with both.leader.db.reading() as connection:
-        stored = (await connection.execute(select(updates.c.vote, updates.c.clicked))).one()
-    assert tuple(stored) == (1, None)
+        stored = await connection.execute(select(updates.c.vote, updates.c.clicked).order_by(updates.c.client))
+        assert [tuple(row) for row in stored] == [(1, None), (None, None)]
 
 
 async def test_a_worker_goes_on_in_the_file_that_a_restore_has_put_there(share):

@@ -98,7 +98,12 @@ async def sealed(migrated_url: str, tmp_path: Path) -> AsyncIterator[Database]:
 
 
 async def test_a_standby_whose_keys_are_gone_takes_no_lease(sealed, tmp_path) -> None:
-    """A network drive that is no longer there, say: one that has the keys leads."""
+    """A network drive that is no longer there, say: one that has the keys leads. With another folder none waits."""
+    sealed.keys = KeyStore(tmp_path / "another")
+    with pytest.raises(SettingsError, match=r"keys of another folder.*the leader's data keys with --keys"):
+        await asyncio.wait_for(
+            Standby(sealed, "mail", "standby", NO_ALIVE_FILE).wait_for_lease(asyncio.Event()), PATIENCE_S
+        )
     sealed.keys = KeyStore(tmp_path / "leaders")
     task = await waiting(sealed)
     (tmp_path / "leaders").rename(tmp_path / "away")

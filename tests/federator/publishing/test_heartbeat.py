@@ -120,7 +120,7 @@ async def test_whoever_was_replaced_says_nothing_more(link, writer):
 
 @pytest.mark.parametrize("error", [None, UnavailableError("the database is away")])
 async def test_it_says_goodbye(link, writer, error):
-    """In order or not, below its last will; where the broker is away, nothing is waited for."""
+    """In order or not, below its last will, which is below the next one; where the broker is away, nothing waits."""
     heartbeat = heartbeat_of(link, writer)
     will = heartbeat.last_will()
 
@@ -139,7 +139,7 @@ async def test_it_says_goodbye(link, writer, error):
             await serve()
     (first, beat), (last, goodbye) = said(link)
     assert (first, last) == (True, False)
-    assert beat < goodbye < heard(will.payload)[1]
+    assert beat < goodbye < heard(will.payload)[1] < heard(heartbeat.last_will().payload)[1]
     link.connected = False
     async with heartbeat:
         pass

@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import delete
 from support.helpers_by_hand import PlayedHelper, turned
 from support.norm_proof_rounds import alter, forget, zeros
 from support.secure_federation import PAUSE_S, QUIET, Heard
@@ -25,7 +24,6 @@ from foltr.core.protocol.states import AFTERMATH, PAUSING, AbandonReason, Afterm
 from foltr.federator.round import _ENDS_WITH, RoundEvent
 from foltr.operations.explanations import explain
 from foltr.operations.reading import read_situation
-from foltr.storage.body_tables import update_bodies
 
 MINUTE = 60.0
 TRIES = 20
@@ -220,15 +218,3 @@ async def test_who_is_forgotten_meanwhile_ends_no_pause(secure) -> None:
         assert not heard.open[rounds.number]
     await pass_s(rounds, 10.0)
     assert heard.open[rounds.number]
-
-
-async def test_what_the_federator_cannot_read_holds_back_too(secure) -> None:
-    """Stored updates are lost, say: no helper is at fault, and the next round may end likewise."""
-    rounds = await secure(rounds={"max_time_s": 10_000.0})
-    heard = Heard(rounds)
-    await rounds.send_all()
-    await rounds.until(RoundState.OPENING)
-    async with rounds.served.db.engine.begin() as connection:
-        await connection.execute(delete(update_bodies))
-    assert (await rounds.until_closed()).reason == AbandonReason.AGGREGATION_FAILED
-    assert not heard.open[2]
