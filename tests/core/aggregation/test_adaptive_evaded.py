@@ -76,6 +76,10 @@ def test_suspects_are_not_counted_where_few_updates_arrive() -> None:
     rows = federation.updates()[:3]
     with pytest.raises(Exception, match="foltr device quarantine"):
         aggregate_round(ADAPTIVE, names_of(3), rows, np.ones(3), federation.memory)
+    for _ in range(50):  # without the suspects, who come back as suspected as they went
+        rows = federation.updates()[4:]
+        federation.memory = aggregate_round(ADAPTIVE, federation.names[4:], rows, np.ones(6), federation.memory).memory
+    assert dropped(federation.play(1).played[-1]) == federation.attackers
 
 
 def test_huge_updates_in_most_rounds_are_not_what_is_usual() -> None:
