@@ -38,10 +38,7 @@ def piped(pieces: Iterable[bytes], pause_s: float = 0.0) -> Iterator[str]:
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/full", "/dev/urandom"])
 def test_a_device_without_an_end_is_refused_at_once(device):
-    for read in (
-        lambda: user_files.read_file(device, FileKind.REGISTER),
-        lambda: user_files.read_beginning(device, 7),
-    ):
+    for read in (lambda: user_files.read_file(device, FileKind.REGISTER), lambda: user_files.read_beginning(device, 7)):
         with pytest.raises(OSError, match="it is a device") as raised:
             read()
         assert raised.value.filename == device
