@@ -132,7 +132,7 @@ def test_json_that_is_none_is_an_error_as_a_file_that_is_missing(tmp_path):
 
 
 def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path, monkeypatch):
-    """But on a read-only mount, as a container has its secrets, it is taken with a warning."""
+    """But on a read-only mount, like a container's secrets, it is taken with a warning."""
     path = tmp_path / "key"
     path.write_text("secret")
     for mode in (0o640, 0o604, 0o666):

@@ -53,7 +53,7 @@ def test_a_claim_of_many_interactions_buys_no_federation() -> None:
 
 @pytest.mark.parametrize("copier", ["aaa", "zzz"])
 def test_nobody_is_framed_by_a_copy(copier: str) -> None:
-    """Whoever copies, before or after the copied by name: nobody is left out, and the two have the weight of one."""
+    """A copier, before or after the copied by name: nobody is left out, and the two have the weight of one."""
     federation = Federation(n=9).play(20)
     for _ in range(30):
         rows = federation.updates()
@@ -93,7 +93,7 @@ def test_huge_updates_in_most_rounds_are_not_what_is_usual() -> None:
 
 
 def test_new_names_lead_nowhere():
-    """Four of ten get new names every few rounds; two hundred names that come no more do not say what is usual."""
+    """Four of ten get new names every few rounds; two hundred names that stay away do not say what is usual."""
     for life in [1, 5, 9]:
         federation = Federation(n=10, signal=0.1).play(60)
         aim = np.eye(DIM)[0]

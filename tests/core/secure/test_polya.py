@@ -43,16 +43,6 @@ def test_more_shares_than_needed_promise_no_less(rng):
             assert loss(polya_difference(SCALE, shape), 1 / SCALE) < 1e-12, (n_more, n_shares)
 
 
-def test_one_share_too_few_breaks_the_promise(rng):
-    """The sum is not the noise that was claimed, and an event is likelier than it allows."""
-    for n_shares in COUNTS:
-        shape = (n_shares - 1) / n_shares
-        drawn = sum_of_shares(rng, n_shares - 1, n_shares)
-        assert p_value(drawn, discrete_laplace(SCALE)) < 1e-6, n_shares
-        assert p_value(drawn, polya_difference(SCALE, shape)) > 1e-3, n_shares
-        assert loss(polya_difference(SCALE, shape), 1 / SCALE) > 5e-4, n_shares
-
-
 def test_the_table_is_good_to_96_bits():
     """Beside the same probabilities by decimal fractions with sixty digits, all but the last entry's rounding."""
     for scale, n_shares in [(1, 1), (10, 2), (640, 1000)]:
