@@ -7,7 +7,7 @@ from foltr.core.errors import SettingsError
 
 
 def test_the_file_is_there_once_the_work_goes_on(tmp_path):
-    """A place that cannot be written is said at once."""
+    """A place that cannot be written is an error at once."""
     path = tmp_path / "run" / "alive"
     path.parent.mkdir()
     path.touch()

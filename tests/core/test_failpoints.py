@@ -6,7 +6,7 @@ import sys
 from contextlib import nullcontext
 
 import pytest
-from cli.commands import environment
+from cli.commands import environment, foltr_fresh
 from support.completed_process import completed
 
 from foltr.core.errors import SettingsError
@@ -53,5 +53,6 @@ def test_an_error_is_raised_every_time_or_at_the_pass_it_was_told():
     for action in ["", "stop", "kill@", "kill@0", "kill@-1", "kill@two", "kill@1@2", "Kill", "error @1"]:
         with pytest.raises(SettingsError, match=f"{VARIABLE}: 'aggregated=.*aggregated=kill"):
             Failpoints(f"aggregated={action}")
-    with pytest.raises(SettingsError, match=r"unknown failpoint 'batch_comitted'; known are .*batch_committed"):
-        Failpoints("batch_comitted=kill")
+    done = foltr_fresh("federator", "run", "--allow-unsigned", **{VARIABLE: "batch_comitted=kill"})
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert done.stderr.startswith(f"error: {VARIABLE}: unknown failpoint 'batch_comitted'; known are federation_cl")

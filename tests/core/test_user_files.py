@@ -38,10 +38,7 @@ def piped(pieces: Iterable[bytes], pause_s: float = 0.0) -> Iterator[str]:
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/full", "/dev/urandom"])
 def test_a_device_without_an_end_is_refused_at_once(device):
-    for read in (
-        lambda: user_files.read_file(device, FileKind.REGISTER),
-        lambda: user_files.read_beginning(device, 7),
-    ):
+    for read in (lambda: user_files.read_file(device, FileKind.REGISTER), lambda: user_files.read_beginning(device, 7)):
         with pytest.raises(OSError, match="it is a device") as raised:
             read()
         assert raised.value.filename == device
@@ -135,7 +132,7 @@ def test_json_that_is_none_is_an_error_as_a_file_that_is_missing(tmp_path):
 
 
 def test_a_secret_that_others_can_read_is_refused_with_what_to_do(tmp_path, monkeypatch):
-    """But on a read-only mount, as a container has its secrets, it is taken with a warning."""
+    """But on a read-only mount, like a container's secrets, it is taken with a warning."""
     path = tmp_path / "key"
     path.write_text("secret")
     for mode in (0o640, 0o604, 0o666):

@@ -53,7 +53,7 @@ def test_a_claim_of_many_interactions_buys_no_federation() -> None:
 
 @pytest.mark.parametrize("copier", ["aaa", "zzz"])
 def test_nobody_is_framed_by_a_copy(copier: str) -> None:
-    """Whoever copies, before or after the copied by name: nobody is left out, and the two have the weight of one."""
+    """A copier, before or after the copied by name: nobody is left out, and the two have the weight of one."""
     federation = Federation(n=9).play(20)
     for _ in range(30):
         rows = federation.updates()
@@ -76,6 +76,10 @@ def test_suspects_are_not_counted_where_few_updates_arrive() -> None:
     rows = federation.updates()[:3]
     with pytest.raises(Exception, match="foltr device quarantine"):
         aggregate_round(ADAPTIVE, names_of(3), rows, np.ones(3), federation.memory)
+    for _ in range(50):  # without the suspects, who come back as suspected as they went
+        rows = federation.updates()[4:]
+        federation.memory = aggregate_round(ADAPTIVE, federation.names[4:], rows, np.ones(6), federation.memory).memory
+    assert dropped(federation.play(1).played[-1]) == federation.attackers
 
 
 def test_huge_updates_in_most_rounds_are_not_what_is_usual() -> None:
@@ -89,7 +93,7 @@ def test_huge_updates_in_most_rounds_are_not_what_is_usual() -> None:
 
 
 def test_new_names_lead_nowhere():
-    """Four of ten get new names every few rounds; two hundred names that come no more do not say what is usual."""
+    """Four of ten get new names every few rounds; two hundred names that stay away do not say what is usual."""
     for life in [1, 5, 9]:
         federation = Federation(n=10, signal=0.1).play(60)
         aim = np.eye(DIM)[0]

@@ -29,7 +29,7 @@ def test_a_budget_is_what_chance_makes_or_what_clients_are_apart():
 
 
 def test_what_is_within_every_budget_is_let_through_to_the_last_bit():
-    """1, and not nearly 1; of who is far beyond, a step back is let through; the farthest is told in budgets."""
+    """1, not nearly 1; of who is far beyond a step back is let through; it says how far the farthest is."""
     rng = np.random.default_rng(1)
     bounds = budgets.deviation_budgets(peers_of(np.zeros((N, len(budgets.HORIZONS), K)), 5))
     assert budgets.granted_shares(
@@ -111,7 +111,7 @@ def test_the_median_client_is_between_honest_ones(n_hostile):
 
 @pytest.mark.parametrize("n_strangers", [1, 4])
 def test_strangers_lead_as_far_together_as_one_client_does(n_strangers):
-    """Whoever they are in a round: their sum is counted, and what they have in common with the others is not."""
+    """Under any names in a round: their sum is counted, and what they have in common with the others is not."""
     rng = np.random.default_rng(4)
     shared, total = budgets.SharedSum.empty(K), np.zeros(K)
     for _ in range(400):

@@ -149,7 +149,7 @@ def test_too_few_updates_follow_the_fallback(rng: np.random.Generator) -> None:
 
 
 def test_no_model_where_there_is_no_fallback(rng: np.random.Generator) -> None:
-    """By the setting, or because the fallback cannot be computed; Krum with 4 of 10, as in the thesis, is told."""
+    """By the setting, or because the fallback cannot be computed; the report tells of Krum with 4 of 10."""
     with pytest.raises(TooFewUpdatesError, match=r"krum needs at least .* as aggregation_fallback says"):
         aggregate("krum", rng.normal(size=(4, 3)), byzantine=1, fallback="abandon")
     with pytest.raises(TooFewUpdatesError, match=r"bulyan needs .*; and krum needs"):

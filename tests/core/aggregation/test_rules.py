@@ -5,8 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support import rule_definitions as definitions
 
 from foltr.core.aggregation.bulyan import bulyan
@@ -98,46 +96,6 @@ def test_geometric_median_by_default_is_near_enough() -> None:
     assert geometric_median(rows, np.ones(5)).vector.tolist() == [0.0] * 3
     rows[:3] = 1.0
     np.testing.assert_allclose(geometric_median(rows, np.ones(5), n_iterations=100).vector, 1.0, atol=1e-3)
-
-
-def updates_of_seed(seed: int) -> tuple[np.ndarray, int, np.random.Generator]:
-    """Up to 24 updates of up to 9 values, how many of them may be hostile, and a generator for the rest."""
-    # With a single neighbour to judge by, two updates always tie, and then the order decides: not 1 or 2 hostile.
-    rng = np.random.default_rng(seed)
-    m = int(rng.choice([0, 3, 4]))
-    n = int(max(5, 4 * m + 3) + rng.integers(0, 5))
-    return rng.normal(size=(n, int(rng.integers(1, 10)))) * 10.0 ** rng.uniform(-3, 3), m, rng
-
-
-small_rows = st.integers(0, 2**32 - 1).map(updates_of_seed)
-
-
-@pytest.mark.parametrize("name", RULES)
-@given(drawn=small_rows)
-def test_the_order_of_clients_changes_nothing_and_a_scaled_round_gives_a_scaled_result(
-    name: str, drawn: tuple[np.ndarray, int, np.random.Generator]
-) -> None:
-    rows, m, rng = drawn
-    size, result = np.abs(rows).max(), RULES[name](rows, m)
-    np.testing.assert_allclose(RULES[name](rows[rng.permutation(len(rows))], m), result, atol=1e-6 * size)
-    factor = float(rng.choice([-2.0, 0.25, 64.0]))
-    np.testing.assert_allclose(RULES[name](factor * rows, m), factor * result, atol=1e-6 * size * abs(factor))
-
-
-@pytest.mark.parametrize("name", [name for name in RULES if name != "norm-bounding"])
-@given(drawn=small_rows)
-def test_a_moved_round_gives_a_moved_result(name: str, drawn: tuple[np.ndarray, int, np.random.Generator]) -> None:
-    rows, m, rng = drawn
-    size = np.abs(rows).max()
-    offset = size * rng.normal(size=rows.shape[1])
-    moved, still = RULES[name](rows + offset, m), RULES[name](rows, m)
-    if name == "geometric-median":
-        # Where the sum of distances is nearly flat, Weiszfeld's steps become short before they arrive.
-        plain, weights = definitions.numbers(rows), [1.0] * len(rows)
-        sums = [definitions.sum_of_distances(plain, weights, x.tolist()) for x in (moved - offset, still)]
-        assert math.isclose(*sums, rel_tol=0.01)
-    else:
-        np.testing.assert_allclose(moved, still + offset, atol=1e-5 * size)
 
 
 def test_huge_updates_do_not_carry_it_away() -> None:

@@ -52,15 +52,11 @@ def test_randomised_response_keeps_or_replaces_by_any_other(rng: np.random.Gener
     assert randomised_response(0, 1.0, 5, np.array([0.999, 0.5])) == 0
 
 
-def test_directions_are_those_of_the_formula_and_of_the_slope() -> None:
-    """Antithetic: (m+ - m-) noise / (2 sigma^2); else m noise / sigma^2; of F(theta) = c . theta the mean is c."""
+def test_directions_are_those_of_the_formula() -> None:
+    """Antithetic: (m+ - m-) noise / (2 sigma^2); else m noise / sigma^2."""
     noise = es_noise(3, 4, 0.2)
     np.testing.assert_allclose(es_direction(3, 4, 0.2, 0.5, 0.1), 0.4 * noise / (2 * 0.2**2), rtol=1e-12)
     np.testing.assert_allclose(es_direction(3, 4, 0.2, 0.5, None), 0.5 * noise / 0.2**2, rtol=1e-12)
-    slope, seeds = np.array([1.0, -2.0, 0.0]), range(20_000)
-    values = [float(slope @ es_noise(seed, 3, 0.1)) for seed in seeds]
-    found = [es_direction(seed, 3, 0.1, value, -value) for seed, value in zip(seeds, values, strict=True)]
-    np.testing.assert_allclose(np.mean(found, axis=0), slope, atol=0.06)
 
 
 def test_adam_against_its_definition(rng: np.random.Generator) -> None:

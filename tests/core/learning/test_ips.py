@@ -5,17 +5,6 @@ from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.ips import ips_step, position_propensities
 
 
-def literal_loss(weights, features, ranking, clicks, propensities) -> float:
-    """FedIPS, Eq. 4, sum by sum in double precision."""
-    total = 0.0
-    for i, document in enumerate(ranking):
-        if clicks[i]:
-            for other in range(len(features)):
-                margin = weights @ features[document].astype(float) - weights @ features[other].astype(float)
-                total += max(0.0, 1.0 - margin) / propensities[i]
-    return total
-
-
 def literal_step(weights, features, ranking, clicks, propensities, learning_rate) -> np.ndarray:
     """FedIPS, Algorithm 1, lines 5 to 8, with the gradient of each hinge by itself."""
     weights = weights.copy()
@@ -56,21 +45,6 @@ def test_step_is_the_published_algorithm(rng: np.random.Generator) -> None:
         _, *seen = interaction(rng)
         mine, slow = ips_step(mine, *seen, 0.02), literal_step(slow, *seen, 0.02)
         np.testing.assert_allclose(mine, slow, rtol=1e-9, atol=1e-12)
-
-
-def test_weighted_clicks_stand_for_relevance(rng: np.random.Generator) -> None:
-    """The mean of the weighted loss is that of the labels (Eq. 9); the unweighted one is far off."""
-    weights, features, ranking, _, propensities = interaction(rng, docs=12, k=12)
-    relevant = rng.random(12) < 0.5
-    ones = np.ones(12)
-    full = literal_loss(weights, features, ranking, relevant, ones)
-    weighted, unweighted = [], []
-    for _ in range(4000):
-        clicks = (rng.random(12) < propensities) & relevant
-        weighted.append(literal_loss(weights, features, ranking, clicks, propensities))
-        unweighted.append(literal_loss(weights, features, ranking, clicks, ones))
-    assert abs(np.mean(weighted) - full) < 4 * np.std(weighted) / np.sqrt(4000)
-    assert np.mean(unweighted) + 20 * np.std(unweighted) / np.sqrt(4000) < full
 
 
 def test_without_a_click_nothing_is_learned_and_nothing_is_overwritten(rng: np.random.Generator) -> None:

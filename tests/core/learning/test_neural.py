@@ -4,13 +4,7 @@ from support import paper_formulas
 
 from foltr.core.errors import DataError
 from foltr.core.learning import neural
-from foltr.core.learning.neural import (
-    hidden_inputs,
-    init_neural,
-    n_neural_weights,
-    neural_forward,
-    neural_score,
-)
+from foltr.core.learning.neural import hidden_inputs, init_neural, n_neural_weights, neural_forward, neural_score
 from foltr.core.learning.relu import relu_score
 from foltr.core.numerics.compiled import plain_functions
 

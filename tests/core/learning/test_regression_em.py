@@ -105,31 +105,6 @@ def test_em_step_climbs_the_likelihood(rng: np.random.Generator) -> None:
     assert (f == before).all()
 
 
-def estimate(seed: int, truth: np.ndarray, prior: np.ndarray, n_lists: int) -> np.ndarray:
-    """One user alone: 20 new documents a list, of which 10 are shown in random order."""
-    rng = np.random.default_rng(seed)
-    f_truth = np.append(2.0 * rng.normal(size=8), -0.5)
-    counts, f = prior_counts(prior, 5.0), np.zeros(9)
-    for _ in range(n_lists):
-        features = rng.random((20, 8), dtype=np.float32)
-        ranking = rng.permutation(20)[:10]
-        relevant = rng.random(10) < relevance_probability(f_truth, features[ranking])
-        with patch.object(regression_em, "LOWEST_PROPENSITY", 0.01):
-            counts, f = em_step(counts, f, features, ranking, (rng.random(10) < truth) & relevant, 0.3)
-    with patch.object(regression_em, "LOWEST_PROPENSITY", 0.01):
-        return propensities_of(counts)
-
-
-def test_simulated_attention_is_approached() -> None:
-    """5,000 lists of one user alone take away most of a wrong prior's error; EM is slow: 0.16 may be left."""
-    for exponent in [0.5, 1.0, 1.5]:
-        truth, prior = position_propensities(exponent, 10), position_propensities(exponent + 0.5, 10)
-        errors = np.array([np.abs(estimate(seed, truth, prior, 5000) - truth) for seed in range(4)])
-        assert errors.mean() < 0.4 * np.abs(prior - truth).mean(), exponent
-        assert errors.mean() < 0.04, exponent
-        assert errors.max() < 0.16, exponent
-
-
 def test_wrong_interactions_are_refused() -> None:
     """Nothing is learned from an interaction that does not fit together."""
     for wrong, complaint in [

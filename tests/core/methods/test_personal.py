@@ -80,7 +80,7 @@ def test_what_the_federation_did_too_is_not_personal(training):
 
 
 def test_evidence_counts_by_james_and_stein(training, rng):
-    """n equal rests r: s = 1 - c n r^2 / (n r)^2 = 1 - c / n, whatever the personal rate; one update is none."""
+    """n equal rests r: s = 1 - c n r^2 / (n r)^2 = 1 - c / n, at any personal rate; one update is none."""
     rest, aside = np.zeros(DIM), np.zeros(DIM)
     rest[0], aside[1] = 0.3, 1.0
     for n in (1, 2, 4, 10):

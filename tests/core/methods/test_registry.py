@@ -68,13 +68,7 @@ def test_what_makes_no_sense_is_refused_in_words():
         ("fedips", {"propensities": "estimated", "position_bias": 1e-17}, 5, LINEAR, "1e-17 is too near 0.* to 10"),
         ("fedips", {"position_bias": 10, "serp_length": 100}, 5, LINEAR, "learning_rate: .* 1e-20, .* at most 1e-17"),
         ("fedips", {"position_bias": 2, "learning_rate": 100}, 5, LINEAR, "smallest propensity .* at most 40$"),
-        (
-            "fedips",
-            {"propensities": "estimated", "learning_rate": 100},
-            5,
-            LINEAR,
-            "propensity .*, 0.05, .* at most 50$",
-        ),
+        ("fedips", {"propensities": "estimated", "learning_rate": 100}, 5, LINEAR, ", 0.05, .* at most 50$"),
         ("fedprox", {"mu": 10.1}, 5, LINEAR, "overshoot the global model; with this learning_rate mu is at most 10$"),
         ("fedprox", {"mu": 1, "learning_rate": 2}, 5, NEURAL, "learning_rate \\* mu is 2.* at most 0.5$"),
     ]:
@@ -111,10 +105,9 @@ def test_rankers_by_name():
     for kind, hidden in [("tree", 64), ("neural", 0), ("neural", 10**7)]:
         with pytest.raises(SettingsError):
             registry.ranker_for(kind, 136, hidden)
-    assert registry.ranker_of_method("foltr-es", "neural", 6, 3, None) == registry.ranker_for("neural", 6, 3, "relu")
-    assert registry.ranker_of_method("foltr-es", "neural", 6, 3, "sigmoid") == registry.ranker_for(
-        "neural", 6, 3, "sigmoid"
-    )
+    for asked, units in ((None, "relu"), ("sigmoid", "sigmoid")):
+        ranker = registry.ranker_for("neural", 6, 3, units)
+        assert registry.ranker_of_method("foltr-es", "neural", 6, 3, asked) == ranker, asked
     assert registry.ranker_of_method("lambdarank", "linear", 6, 3, None) == registry.ranker_for("linear", 6, 3)
     with pytest.raises(SettingsError, match="a linear ranker has no hidden units"):
         registry.ranker_of_method("fpdgd", "linear", 6, 3, "relu")

@@ -77,7 +77,6 @@ def test_what_was_written_is_read_back(path):
         issue_policy(OPERATOR, POLICY.model_copy(update={"noise": GaussianNoise(variance=1)})).signed,
         b"no message",
     ],
-    ids=["another operator's", "another federation's", "too little noise", "no policy"],
 )
 def test_credentials_with_a_policy_that_is_none_are_refused(path, signed):
     """A device that would start without its policy would be one that a federator can see into."""

@@ -1,4 +1,4 @@
-"""The desk: whatever it dies of, one token makes one device, and the same request gets the same answer."""
+"""The desk: wherever it dies, one token makes one device, and the same request gets the same answer."""
 
 import shutil
 from contextlib import contextmanager
@@ -101,7 +101,7 @@ def answer(folder, device, **options):
 
 
 def test_a_device_gets_its_credentials_and_its_key_stays_where_it_is(folder):
-    """And its key stays where it is; a lost answer costs another one, and neither a serial nor a password."""
+    """A lost answer costs another one, and neither a serial nor a password."""
     (device,) = devices(folder, "till")
     code, credentials = answer(folder, device)
     assert code is EnrolmentCode.ENROLLED
@@ -123,7 +123,7 @@ def test_a_device_gets_its_credentials_and_its_key_stays_where_it_is(folder):
 
 @pytest.mark.parametrize("privacy", list(Privacy))
 def test_a_device_that_enrols_itself_is_pinned_as_the_folder_says(tmp_path, privacy):
-    """The pin is in the enrolment that the answer brings, to the byte where it is made once more."""
+    """The pin is in the enrolment that the answer brings, to the byte when it is made again."""
     folder = tmp_path / "operator"
     with create_authority(folder, "mail", federator=BROKER, operator=BROKER, privacy=privacy):
         pass

@@ -20,7 +20,7 @@ def stated(by: SigningKey) -> bytes:
 
 
 def test_the_newest_keys_are_believed_over_two_rotations():
-    """The federator's where the newest enrolment key states it, a former key's statement only where it is kept."""
+    """The federator's where the newest enrolment key states it, a former key's statement only if it is kept."""
     found = follow_retained(OLD, SUCCESSION, stated(THIRD))
     assert found.blocker is None
     assert found.credentials.enrolment_public_key == THIRD.public
@@ -35,7 +35,7 @@ def test_the_newest_keys_are_believed_over_two_rotations():
 
 
 def test_where_nothing_is_retained_the_file_counts():
-    """Where another key states the federator's, it is said what to do; somebody else's succession changes nothing."""
+    """If another key states the federator's, it says what to do; somebody else's succession changes nothing."""
     assert follow_retained(OLD, None, None).credentials is OLD
     assert follow_retained(OLD, b"", b"").blocker is None
     silent = follow_retained(OLD, None, stated(THIRD))

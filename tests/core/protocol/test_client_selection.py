@@ -1,10 +1,5 @@
 """Selection: left to chance, fixed by the seed, and checkable by everybody who was or was not asked."""
 
-from itertools import pairwise
-
-import numpy as np
-import pytest
-import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,27 +41,3 @@ def test_the_cutoff_is_nobodys_ticket(seed, clients, data):
     assert selected(seed, clients, n_wanted) == {name for name in clients if ticket(seed, name) in tickets[:n_wanted]}
     bits = f"{int.from_bytes(announced):064b}"
     assert len(bits.rstrip("1")) <= 24
-
-
-def test_every_client_is_asked_equally_often():
-    """Over 1,500 rounds of a federation the counts are those of fair draws (chi-square, p > 0.001)."""
-    for n_wanted in [1, 5, 19]:
-        counts = np.zeros(len(CLIENTS))
-        n_rounds = 1_500
-        for number in range(n_rounds):
-            asked = selected(round_seed(b"\x07" * 32, number), CLIENTS, n_wanted)
-            counts += [client_id in asked for client_id in CLIENTS]
-        share = n_wanted / len(CLIENTS)
-        # Draws without replacement: their covariance is n p (1 - p) N / (N - 1) (I - J / N), which scales the sum.
-        scale = n_rounds * share * (1 - share) * len(CLIENTS) / (len(CLIENTS) - 1)
-        statistic = ((counts - n_rounds * share) ** 2).sum() / scale
-        assert scipy.stats.chi2.sf(statistic, df=len(CLIENTS) - 1) > 0.001, n_wanted
-
-
-def test_being_asked_says_nothing_about_the_next_round():
-    """Rounds are independent: of those asked in one round the expected share is asked in the next."""
-    n_rounds, n_wanted = 4_000, 5
-    rounds = [selected(round_seed(b"\x08" * 32, number), CLIENTS, n_wanted) for number in range(n_rounds)]
-    again = sum(len(one & other) for one, other in pairwise(rounds))
-    expected = (n_rounds - 1) * n_wanted * n_wanted / len(CLIENTS)
-    assert again == pytest.approx(expected, rel=0.05)

@@ -17,7 +17,7 @@ def of_epochs(n_epochs, **changed):
 
 
 def test_a_moment_is_in_one_epoch():
-    """From when the policy was issued; the end is said in the last eighth; a key shared would be destroyed too late."""
+    """From when the policy was issued; the last eighth announces the end; a key shared would be destroyed too late."""
     for at, epoch in [(0, 0), (1000, 0), (1099.9, 0), (1100, 1), (1750, 7), (1799.9, 7), (1800, 8), (1e9, 9_999_990)]:
         made = of_epochs(8)
         assert epoch_of(made, at) == epoch, (at, epoch)

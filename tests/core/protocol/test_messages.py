@@ -167,7 +167,7 @@ def test_a_vector_survives_the_wire(values):
 
 
 def test_a_vector_is_little_endian_float32_wherever_it_comes_from():
-    """Whatever the array's type, byte order or layout; another length than it says is refused, however close."""
+    """Of any type, byte order or layout; another length than it says is refused, however close."""
     expected = bytes.fromhex("0000803f000020c0")
     for array in ([1.0, -2.5], np.array([1.0, -2.5], ">f8"), np.array([1.0, 9.0, -2.5, 9.0])[::2]):
         assert pack_vector(array) == expected
@@ -181,7 +181,7 @@ def test_a_vector_is_little_endian_float32_wherever_it_comes_from():
 
 
 def test_a_round_that_is_open_is_not_the_last_that_was():
-    """Whoever waits for the next round goes by that, so the two contradict each other."""
+    """Clients wait for the next round by that, so the two contradict each other."""
     announced = next(message for message, _ in MESSAGES if isinstance(message, RoundAnnouncement)).model_dump()
     assert RoundAnnouncement(**announced | {"open": False, "last": True}).last
     assert not RoundAnnouncement(**announced | {"open": True, "last": False}).last

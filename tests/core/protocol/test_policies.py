@@ -134,6 +134,7 @@ def test_votes_and_evaluations_that_cannot_be_protected_are_refused():
     much = GaussianNoise(variance=10**7)
     for promised, changed, words in [
         (VOTING, {"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-votes"),
+        (VOTING, {"norm_proof": None}, "choose --norm-proof l2, or --no-votes"),
         (VOTING, {"votes": SecureVotes(weight=257), "noise": much}, "257 is above the bound .256"),
         (alone, {"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-evaluation"),
         (alone, {"norm_proof": None}, "choose --norm-proof l2, or --no-evaluation"),
@@ -163,6 +164,7 @@ def test_norm_proofs_that_cannot_be_kept_are_refused():
     same = HELPERS[1].model_copy(update={"sealing_key": HELPERS[0].sealing_key})
     assert "same name or key" in refusal(helpers=[HELPERS[0], same])
     assert "below n_min" in refusal(n_max=99)
+    assert "n_shares (101) is above n_min" in refusal(noise=GammaNoise(scale=641, n_shares=101))
     assert "above n_min" in refusal(noise=GammaNoise(scale=640, n_shares=101))
     longest = {"bound": 2**31 - 1, "noise": GammaNoise(scale=2**28), "max_participations": 1}
     assert Policy(**{**FIELDS, **longest})

@@ -20,7 +20,7 @@ FIELDS = {
 
 
 def test_another_ticket_has_another_challenge():
-    """Each field, and a letter that moves to the next name. Signed anew it has the same: a second would tell more."""
+    """Each field, and a letter that moves to the next name. Signed again it has the same: a second would tell more."""
     for field, value in [
         ("federation", "mails"),
         ("client_id", "device-8"),
@@ -37,9 +37,9 @@ def test_another_ticket_has_another_challenge():
     assert len({ticket_name(ticket) for ticket in tickets}) == 3
     old, new = SigningKey.generate(), SigningKey.generate()
     signed = issue_ticket(old, Ticket(**FIELDS))
-    anew = resign_ticket(new, signed)
-    assert ticket_hash(signed) != ticket_hash(anew)
-    assert ticket_name(open_ticket(signed).ticket) == ticket_name(open_ticket(anew).ticket)
+    again = resign_ticket(new, signed)
+    assert ticket_hash(signed) != ticket_hash(again)
+    assert ticket_name(open_ticket(signed).ticket) == ticket_name(open_ticket(again).ticket)
 
 
 def test_the_bytes_that_are_hashed_are_those_of_the_documentation():

@@ -38,7 +38,7 @@ def test_an_update_refuses_what_no_column_could_hold():
 
 
 def test_a_vote_is_one_of_three():
-    """Worse, neither or better. Beside a masked body there is none: the federator would see it."""
+    """Worse, neither or better. Not beside a masked body: the federator would see it."""
     assert [Vote(anchor_version=3, value=each).value for each in (-1, 0, 1)] == [-1, 0, 1]
     for value in [-2, 2, 0.5, 1.0, True, "1", None]:
         with pytest.raises(ValidationError):

@@ -51,7 +51,7 @@ def proven_gamma(k, epsilon, bound=BOUND):
 
 
 def spent_under(allowance, n):
-    """Spent one by one, as a ledger adds it up."""
+    """Spent one by one, like a ledger adds it up."""
     spent = Spent()
     for _ in range(n):
         spent = Spent(spent.last + 1, spent.charge + allowance.charge)
@@ -95,7 +95,7 @@ def test_as_many_participations_as_a_policy_was_made_for_pass_and_no_more():
 
 
 def test_the_charge_of_a_norm_proof():
-    """Its rho is part of all, its delta is taken off before an epsilon is found: where it is spent no epsilon holds."""
+    """Its rho is part of all, its delta is taken off before an epsilon is found: once it is spent no epsilon holds."""
     proof, rho = norm_proof_charge(256), float(norm_proof_rho(256))
     assert proof == Charge(rho, 0.0, rho, NORM_PROOF_DELTA)
     gaussian_one = gaussian_charge(256, 622_756) + proof
@@ -163,7 +163,7 @@ def test_what_was_spent_under_one_policy_is_missing_under_the_next():
 
 
 def test_what_is_left_is_the_most_that_is_not_refused():
-    """Also where it is nothing, because of what was spent or because of the number."""
+    """Also nothing, because of what was spent or because of the number."""
     for spent in (Spent(), Spent(3, gaussian(20, 8.0).charge.times(3)), Spent(3, gaussian(3, 8.0).charge.times(3))):
         allowance = gaussian(20, 8.0)
         left = participations_left(spent, allowance)

@@ -3,7 +3,6 @@
 from itertools import combinations
 
 import numpy as np
-import pytest
 import scipy
 
 from foltr.core.secure.field import MODULUS, from_signed, to_signed
@@ -41,16 +40,6 @@ def test_the_sum_is_exact_whoever_arrives(rng):
             for size in range(n_clients + 1):
                 for arrived in combinations(range(n_clients), size):
                     assert not cohort.error(arrived).any(), (n_helpers, n_clients)
-
-
-@pytest.mark.nightly
-def test_the_sum_is_exact_in_ten_thousand_patterns_of_drop_outs(rng):
-    """Of up to twelve clients and four helpers, each client arriving as it happens."""
-    for _ in range(100):
-        cohort = Cohort(rng, int(rng.integers(1, 13)), int(rng.integers(2, 5)), dim=2)
-        for _ in range(100):
-            arrived = np.flatnonzero(rng.random(len(cohort.masked)) < rng.random()).tolist()
-            assert not cohort.error(arrived).any()
 
 
 def test_a_masked_vector_and_a_sum_with_one_missing_answer_are_uniform(rng):

@@ -128,21 +128,6 @@ def test_no_mask_helps_a_sum_that_wraps_around():
         assert not any(is_norm_proof_valid(answer(values, challenge, shape), shape) for challenge in asked), factor
 
 
-def test_few_rows_would_not_do():
-    """One coordinate of p / 2 passes r rows with 2^-r: each lets it through where it has a zero."""
-    shape = proof_shape(12, BOUND)
-    inputs, n = [P // 2, *[0] * 15], 4000
-    values = np.array(forged(inputs[:12], inputs[12:], shape), np.uint64)
-    within = [
-        np.abs(to_signed(answer_share(values, challenge, shape)[-ROWS:])) <= LARGEST_PROJECTION
-        for challenge in challenges(shape, n)
-    ]
-    for r in range(1, 7):
-        expected = n / 2**r
-        passed = int(np.all(np.array(within)[:, :r], axis=1).sum())
-        assert abs(passed - expected) < 5 * math.sqrt(expected)
-
-
 def test_who_knows_the_point_is_accepted_there_and_nowhere_else():
     """G can be bent so that it is right at one point: so t is drawn when the message is there, from a secret key."""
     shape = proof_shape(136, BOUND)

@@ -6,10 +6,7 @@ import pytest
 
 from foltr.core.errors import SettingsError
 from foltr.core.secure.accounting import LARGEST_PROJECTION, MASK_DEVIATION, NORM_PROOF_DELTA, check_masks
-from foltr.core.secure.norm_proof import (
-    ROWS,
-    proof_shape,
-)
+from foltr.core.secure.norm_proof import ROWS, proof_shape
 
 
 def test_shapes_are_the_shortest_and_there_is_one_for_what_a_policy_can_ask_for():

@@ -14,7 +14,7 @@ from foltr.core.protocol.policies import MAX_SECURE_DIM
 from foltr.core.secure.field import MODULUS
 from foltr.core.secure.masks import expand_seed
 from foltr.core.secure.norm_proof import LEAST_COMPILED, answer_share, challenge_for, proof_shape
-from foltr.core.secure.norm_sums import combine, product_of, sum_halves
+from foltr.core.secure.norm_sums import combine, sum_halves
 
 EDGES = [0, 1, 2**32 - 1, 2**32, 2**63, MODULUS // 2, MODULUS - 2**32, MODULUS - 1]
 numbers = st.sampled_from(EDGES) | st.integers(0, MODULUS - 1)
@@ -44,13 +44,6 @@ def test_many_rows_are_combined_in_several_parts(plain):
     columns = rows.T.tolist()
     expected = [sum(map(int.__mul__, weights.tolist(), column)) % MODULUS for column in columns]
     assert in_form(plain, combine, weights, rows).tolist() == expected
-
-
-@pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
-@settings(derandomize=True)
-@given(numbers, numbers)
-def test_a_product_is_that_of_integers(left, right):
-    assert int(product_of(np.uint64(left), np.uint64(right))) == left * right % MODULUS
 
 
 @both_forms

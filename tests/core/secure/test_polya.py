@@ -13,8 +13,8 @@ N, SCALE = 100_000, 10
 COUNTS = [2, 5, 20]
 
 
-def sum_of_shares(rng, n_arrived, n_shares, n=N):
-    return sum(draw_polya_share(n, SCALE, n_shares, rng.bytes) for _ in range(n_arrived))
+def sum_of_shares(rng, n_arrived, n_shares):
+    return sum(draw_polya_share(N, SCALE, n_shares, rng.bytes) for _ in range(n_arrived))
 
 
 def loss(probability_of, epsilon):
@@ -29,11 +29,6 @@ def test_all_shares_add_up_to_laplace_noise(rng):
         assert p_value(sum_of_shares(rng, n_shares, n_shares), discrete_laplace(SCALE)) > 1e-3, n_shares
 
 
-@pytest.mark.nightly
-def test_a_million_sums_of_shares_are_laplace_noise(rng):
-    assert p_value(sum_of_shares(rng, 5, 5, 1_000_000), discrete_laplace(SCALE)) > 1e-3
-
-
 def test_more_shares_than_needed_promise_no_less(rng):
     """Their sum has the distribution with the larger shape, and no event is likelier than the claim allows."""
     for n_more in [1, 3]:
@@ -41,16 +36,6 @@ def test_more_shares_than_needed_promise_no_less(rng):
             shape = (n_shares + n_more) / n_shares
             assert p_value(sum_of_shares(rng, n_shares + n_more, n_shares), polya_difference(SCALE, shape)) > 1e-3
             assert loss(polya_difference(SCALE, shape), 1 / SCALE) < 1e-12, (n_more, n_shares)
-
-
-def test_one_share_too_few_breaks_the_promise(rng):
-    """The sum is not the noise that was claimed, and an event is likelier than it allows."""
-    for n_shares in COUNTS:
-        shape = (n_shares - 1) / n_shares
-        drawn = sum_of_shares(rng, n_shares - 1, n_shares)
-        assert p_value(drawn, discrete_laplace(SCALE)) < 1e-6, n_shares
-        assert p_value(drawn, polya_difference(SCALE, shape)) > 1e-3, n_shares
-        assert loss(polya_difference(SCALE, shape), 1 / SCALE) > 5e-4, n_shares
 
 
 def test_the_table_is_good_to_96_bits():
