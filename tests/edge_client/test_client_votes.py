@@ -256,8 +256,6 @@ async def test_a_restored_federation_may_have_an_older_anchor(mqtt_broker):
         assert (await federator.update()).vote == Vote(anchor_version=3, value=0)
 
 
-# --- behind the masks of a secure sum ------------------------------------------------------------------------
-
 WEIGHT = 64
 VOTING = policy(proofs=True, vote_weight=WEIGHT, n_interactions=ENOUGH)
 SECURE = SecureRound(policy_hash=VOTING.hash, clip_norm=CLIP_NORM)

@@ -150,7 +150,7 @@ async def test_the_order_is_the_applications_unless_it_asks_to_explore(device):
 
 
 async def test_once_the_schemas_agree_the_clicks_are_learned(device):
-    """Those that waited go into the first update, and the model is used."""
+    """Those that waited go into the first update, which is sent even if others are declared later."""
     told = []
     with device.started(OURS, on_event=told.append):
         device.hear_of(THEIRS)
@@ -162,6 +162,8 @@ async def test_once_the_schemas_agree_the_clicks_are_learned(device):
         assert content(update) == [1, 2, 3]
         assert device.agent.schema_difference is None
         assert device.agent.trainer.working_model.base_version == 1
+    with device.started(THEIRS):
+        assert await device.updates() == [update]
 
 
 async def test_clicks_under_another_schema_are_never_learned(device):

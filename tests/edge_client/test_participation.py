@@ -65,9 +65,6 @@ def sending_times(device, n):
     return times
 
 
-# --- joining and resending ------------------------------------------------------------------------------------
-
-
 def connecting():
     device = participation()
     device.begin_connection(NOW)
@@ -128,6 +125,9 @@ def test_a_new_connection_resends_at_once():
     device.receive_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 50)
     assert device.due(NOW + 50) == [Outgoing.UPDATE]
     assert device.pending == PENDING
+    device.left = True
+    device.begin_connection(NOW + 60)
+    assert (device.due(NOW + 1e6), device.next_due_at()) == ([], float("inf"))
 
 
 def test_a_round_announcement_brings_a_resend_forward():
@@ -138,9 +138,6 @@ def test_a_round_announcement_brings_a_resend_forward():
         assert device.due(sent_at + 0.5) == []
         assert device.next_due_at() == sent_at + ANSWER_TIME_S
         assert device.due(sent_at + ANSWER_TIME_S) == [outgoing]
-
-
-# --- receipts -------------------------------------------------------------------------------------------------
 
 
 def test_a_receipt_leads_to_its_reaction():
@@ -222,9 +219,6 @@ def test_an_unknown_client_joins_and_sends_the_same_update():
     device.receive_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 2)
     assert device.due(NOW + 2) == [Outgoing.UPDATE]
     assert device.pending == PENDING
-
-
-# --- contributing ---------------------------------------------------------------------------------------------
 
 
 def test_may_contribute():
@@ -340,9 +334,6 @@ def test_a_round_that_begins_anew_may_be_contributed_to_again(is_paid_for):
     assert not device.may_contribute(), "a later deadline is no other round"
     device.receive_round(first.model_copy(update={"opened_at": 30.0, "closes_at": 90.0}), NOW)
     assert device.may_contribute() is not is_paid_for
-
-
-# --- an update too large for one message --------------------------------------------------------------------
 
 
 def offering():

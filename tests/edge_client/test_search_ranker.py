@@ -46,9 +46,6 @@ def stored(path):
     return contextlib.closing(DeviceStore(path, client_id=None, federation=None, max_interactions=1000))
 
 
-# --- without credentials --------------------------------------------------------------------------------------
-
-
 def test_without_credentials_it_keeps_the_order_and_the_clicks(path):
     """Search as it was, and nothing lost for later; the store is nobody's."""
     with SearchRanker(store=path) as ranker:
@@ -161,6 +158,7 @@ def test_what_is_wrong_is_told_before_the_store_is_opened(path):
         {"n_features": 2.5},
         {"schema": 3},
         {"exploration": 3},
+        {"exploration": "greedy"},
         {"seed": -1},
         {"keep_interactions": -1},
         {"click_window_s": 86401.0},
@@ -186,9 +184,6 @@ def test_the_width_is_checked_from_the_first_list_on(path):
             with pytest.raises(DataError, match="3 columns, but this application set n_features=16"):
                 use(np.eye(3))
         assert len(ranker.rank(DOCUMENTS).ranking) == 5
-
-
-# --- threads --------------------------------------------------------------------------------------------------
 
 
 async def test_threads_rank_and_record_while_models_come(mqtt_broker, path):
@@ -308,9 +303,6 @@ def _is_free(path):
         return False
 
 
-# --- its end --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("enrolled", [False, True])
 def test_a_closed_ranker_ranks_on_and_records_nothing(nowhere, path, enrolled):
     """Search never breaks; a click that cannot be kept is an error that says what to do."""
@@ -368,9 +360,6 @@ def test_closing_while_others_record_loses_no_click_that_was_taken(nowhere, path
         with stored(path) as store:
             kept = {serp_id for (serp_id,) in store.rows("SELECT serp_id FROM interactions")}
             assert kept >= set(taken)
-
-
-# --- forgotten ------------------------------------------------------------------------------------------------
 
 
 async def test_no_click_outlives_an_erasure(mqtt_broker, path):

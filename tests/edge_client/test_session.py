@@ -64,9 +64,6 @@ def announced(sequence, version=0, key=FEDERATOR):
     return InboundMessage(TOPICS.model, encode(model(version, 1), TOPICS.model, sequence, key), retained=False)
 
 
-# --- sessions -------------------------------------------------------------------------------------------------
-
-
 def sequences_of_a_session(device, n=3):
     """(sequence numbers sent, that of the last will)."""
     will = open_envelope(device.begin().payload).sequence
@@ -146,9 +143,6 @@ def test_a_device_of_the_same_name_is_told_apart(path, tmp_path, monkeypatch):
         assert open_envelope(joins[0]).sequence == open_envelope(joins[1]).sequence
         taken = [[device.is_of_this_session(answer_to(join)) for join in joins] for device in devices]
         assert taken == [[True, False], [False, True]]
-
-
-# --- signatures -----------------------------------------------------------------------------------------------
 
 
 def test_everything_a_device_with_credentials_sends_is_signed(store):
@@ -274,9 +268,6 @@ def test_what_nobody_signed_is_not_remembered(store):
     assert device.open(InboundMessage(TOPICS.model, encode(model(0, 1), TOPICS.model, 1), retained=False)).sequence == 1
 
 
-# --- the update in the store ----------------------------------------------------------------------------------
-
-
 def pending(store, payload):
     made = store.add_interaction(
         "serp", Interaction(UNNUMBERED, np.eye(1, dtype=np.float32), np.array([0]), np.array([True]))
@@ -307,9 +298,6 @@ def test_an_update_of_other_software_is_made_again(store, payload, credentials):
     assert session(store, credentials).signed_pending_update() is None
     assert store.pending_update() is None
     assert store.n_waiting() == 1
-
-
-# --- the federator's key --------------------------------------------------------------------------------------
 
 
 def statement(sequence, key, operator=OPERATOR):

@@ -14,7 +14,6 @@ from support.waiting import PATIENCE_S, until
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
-from foltr.core.errors import UnavailableError
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.codec import decode, encode
 from foltr.core.protocol.explorations import SamplingExploration
@@ -86,12 +85,6 @@ class Federator:
     async def update(self):
         self._update = await self.next("updates")
         return decode(self._update, ModelUpdate)
-
-    async def caught_up_with(self, client):
-        """Wait until all that a client has said so far was heard; its status is cleared for that."""
-        await client.agent.outbox.clear(ClientTopic.STATUS)
-        while await self.next("status"):
-            pass
 
     async def nothing_on(self, topic):
         with contextlib.suppress(TimeoutError):
@@ -244,16 +237,3 @@ def content(update):
     counts = unpack_vector(update.body.values)
     assert update.n_interactions == counts.sum()
     return [number for number, n in enumerate(counts) for _ in range(round(n))]
-
-
-async def until_disconnected(client):
-    """Wait until a device knows that it has lost the broker."""
-
-    async def has_lost_it():
-        try:
-            await client.wait_connected(timeout_s=0.0)
-        except UnavailableError:
-            return True
-        return False
-
-    await until(has_lost_it, "it is still connected")

@@ -22,12 +22,14 @@ def know(store, key, comparison=KNOWN):
 
 
 def test_what_is_written_is_read(store):
-    """To the bit, and of the newest list only; nothing is known at first."""
+    """To the bit, and of the newest list only; nothing is known at first, nor once a policy ends votes."""
     assert (store.anchor(), store.comparison(FIRST)) == (None, Comparison())
     store.put_anchor(FIRST, b"announcement")
     know(store, FIRST, Comparison(1.0))
     know(store, FIRST)
     assert (store.anchor(), store.comparison(FIRST)) == (b"announcement", KNOWN)
+    store.put_policy(b"signed")
+    assert (store.anchor(), store.comparison(FIRST)) == (None, Comparison())
 
 
 @pytest.mark.parametrize("other", [SAME_VERSION, SECOND])

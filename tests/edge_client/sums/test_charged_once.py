@@ -16,7 +16,7 @@ from foltr.core.protocol.fields import MAX_CHUNKED_BYTES
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signed_tickets import open_ticket, ticket_name
 from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.trainings import LinearRankerSpec
+from foltr.core.protocol.trainings import FpdgdPaperTraining, LinearRankerSpec
 from foltr.core.protocol.updates import Chunk, Manifest, ModelUpdate
 
 CHUNKS = TOPICS.client("device-7", ClientTopic.CHUNKS)
@@ -177,6 +177,18 @@ async def test_enrolled_anew_a_device_sends_the_same_vector_under_a_ticket_of_it
     assert names[0] == names[1]
     assert device.open(again).tolist() == on_grid(1, 2)
     assert device.store.spent().last == 1
+
+
+async def test_clicks_that_were_sent_with_the_devices_own_noise_are_not_sent_again(make):
+    """Fresh noise over the same clicks would tell more: neither if the update does not count, nor after a restart."""
+    noise = {"learning_rate": 0.1, "sensitivity": 3.0, "epsilon": 2.0, "n_clients": 10}
+    device = make(POLICY, credentials=identity(), learner=None)
+    device.announce(1, secure=None, training=FpdgdPaperTraining(min_interactions=2, max_interactions=2, **noise))
+    device.see(1, 2)
+    update = await device.update()
+    device.restart()
+    device.answer(update, ReceiptCode.LATE)
+    assert (device.store.pending_update(), device.store.n_waiting(), device.store.kept_ids()) == (None, 0, [])
 
 
 async def test_forgotten_it_sends_nothing_and_keeps_the_totals_of_the_ledger(device):

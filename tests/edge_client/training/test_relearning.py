@@ -134,9 +134,6 @@ def content(answer):
     return np.flatnonzero(counts).tolist()
 
 
-# --- what is learned ------------------------------------------------------------------------------------------
-
-
 def test_a_step_draws_from_what_was_kept_without_replacement():
     """``local_interactions`` different ones, or all if they are fewer; with none nothing is sent."""
     assert Machine([]).answer(local_interactions=3) is None
@@ -222,9 +219,6 @@ def test_nothing_else_is_touched():
     assert everything() == before
 
 
-# --- what is sent ---------------------------------------------------------------------------------------------
-
-
 def test_a_step_announced_again_is_answered_as_before():
     """It may have been lost. One with other weights, of a job that starts again, or after a closed one, is learned."""
     machine = Machine(range(20))
@@ -239,9 +233,6 @@ def test_a_step_announced_again_is_answered_as_before():
     assert machine.relearning.due is again
     assert machine.answer(weights=np.ones(N), is_open=False) is None
     assert machine.answer(weights=np.ones(N)) is not again  # one that was remembered would be
-
-
-# --- how much steps may ask ---------------------------------------------------------------------------------
 
 
 def steps(machine, numbers, **about):
@@ -341,9 +332,6 @@ def test_limits_that_are_none_are_refused(wrong):
     """By name."""
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         UnlearningLimits(**wrong)
-
-
-# --- what cannot be learned or sent ---------------------------------------------------------------------------
 
 
 def test_what_cannot_be_learned_is_passed_over_for_others():
