@@ -228,7 +228,7 @@ class TestInChromium:
 
 
 async def test_tallies_of_secure_votes_are_shown_with_their_noise(sqlite_url, tmp_path):
-    """Nobody counts votes one by one: tallies, and null where there is none; as `foltr rounds show` says it."""
+    """Nobody counts votes one by one: tallies, or null; as `foltr rounds show` says it."""
     await made_tallies(sqlite_url)
     async with asked(sqlite_url, tmp_path) as server:
         viewer = server.token(Role.VIEWER)

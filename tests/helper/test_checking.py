@@ -64,7 +64,7 @@ def seals_of(contribution):
 
 
 def wrong_tickets(federation):
-    """Tickets of a device with one thing wrong each, and the fault that is told."""
+    """Tickets of a device with one thing wrong each, and its fault."""
     contribute, device, another = federation.contribute, federation.client("device"), federation.client("another")
     good, dated = contribute(device), contribute(device, digest=b"\x07" * 32)
     yield TicketFault.MALFORMED, replace(good, ticket=b"no ticket")
@@ -84,13 +84,13 @@ def wrong_tickets(federation):
 
 
 def test_a_ticket_that_is_wrong_is_out(federation):
-    """Before there is a set: whatever is wrong with it, or with what its client or another has put into it."""
+    """Before there is a set: by a fault of its own, or of what its client or another has put into it."""
     expected, wrong = zip(*wrong_tickets(federation), strict=True)
     assert [fault_of(federation, each) for each in wrong] == list(expected)
 
 
 def test_a_revoked_client_is_out(federation):
-    """By the roster that the helper has; enrolled anew it is in."""
+    """By the roster that the helper has; enrolled again it is in."""
     for serial, fault in ((1, TicketFault.REVOKED), (2, None)):
         sent = federation.contribute(federation.client("device", serial=serial))
         assert fault_of(federation, sent, roster=roster(Revocation(client_id="device", void_below=2))) is fault
@@ -138,7 +138,7 @@ def test_a_ticket_shown_in_another_cohort_than_its_own_is_out():
 @pytest.mark.parametrize("participation", [1, 7, 20])
 @pytest.mark.parametrize(("spent", "fault"), [(19, None), (20, TicketFault.PARTICIPATIONS_SPENT)])
 def test_a_client_that_took_part_as_often_as_the_policy_allows_is_out(federation, participation, spent, fault):
-    """Whatever its device says: that may have lost its store, and number its participations from 1 again."""
+    """Its device may have lost its store, and number its participations from 1 again."""
     sent = federation.contribute(federation.client("device"), participation=participation)
     assert fault_of(federation, sent, {"device": KnownClient(spent=spent)}) is fault
 
@@ -158,7 +158,7 @@ def test_a_client_twice_in_a_cohort_is_out_once(federation):
 
 
 def test_a_seal_opens_in_no_other_ticket_of_its_client(federation):
-    """Whoever has the client's next key signs anything: a second challenge to one seal would tell more of its proof."""
+    """The client's next key signs anything: a second challenge to one seal would tell more of its proof."""
     known = federation.contribute(federation.client("victim"))
     seals = seals_of(known)
     renewed = federation.client("victim", serial=2)

@@ -115,6 +115,18 @@ def test_a_page_that_is_shown_again_takes_its_own_place(running):
     assert isinstance(answer, OpenAnswer)
 
 
+def test_pages_of_a_cohort_make_one_set(running):
+    """A client that has another ticket on the second one is out there; a long sum comes in parts that are signed."""
+    federation, north = running(dim=30_000)
+    sent = contributions(federation, 4)
+    north.ask(federation, federation.check(sent[:2]))
+    again = federation.contribute(sent[0].client)
+    (checked,) = north.ask(federation, federation.check([again, *sent[2:]], first=2))
+    assert [(one.position, one.fault) for one in checked.refused] == [(2, TicketFault.DUPLICATE_CLIENT)]
+    parts = north.ask(federation, federation.open([*sent[:2], again, *sent[2:]], [0, 1, 3, 4]))
+    assert [(part.start, part.dim) for part in parts] == [(0, 30_000), (24_576, 30_000)]
+
+
 def test_tickets_that_have_other_places_now_are_in_the_set_once(running):
     """As of a federator that went back to a backup, and has put them in another order."""
     federation, north = running()

@@ -44,7 +44,7 @@ def test_what_an_older_foltr_sealed_opens() -> None:
 
 
 async def test_updates_are_stored_sealed_and_read_as_sent(sealed) -> None:
-    """In the database there is neither the body nor its length but for the count; in doubt it is offered again."""
+    """The database has no body, and its length only as the count; in doubt it is offered again."""
     bodies = {"a": b"the update of a", "b": b"b's, which is longer"}
     await sealed.join(*bodies)
     await sealed.open(1)
@@ -73,7 +73,7 @@ async def test_plain_rows_of_before_are_read_beside_sealed_ones(stored, keys: Ke
 
 
 async def test_without_its_key_an_update_is_listed_and_not_aggregated(sealed, keys: KeyStore) -> None:
-    """Nothing takes its place: who reads it is told why it cannot be."""
+    """Nothing takes its place: its reader learns why it cannot be read."""
     await sealed.join("a")
     await sealed.open(1)
     await sealed.send("a")
@@ -103,14 +103,14 @@ MOVE += "WHERE client = 1 AND round = 1) WHERE "
     ids=["identity", "client", "round"],
 )
 async def test_an_update_moved_to_another_row_does_not_open(learned, statement: str, number: int) -> None:
-    """Whoever may write the database cannot pass one client's update off as another's, or as a later one."""
+    """A writer of the database cannot pass one client's update off as another's, or as a later one."""
     await learned.write(text(statement))
     with pytest.raises(DataError, match=r"cannot be opened|another data key"):
         await learned.sent(number)
 
 
 async def test_no_key_is_made_in_the_place_of_one_that_is_lost(sealed, keys: KeyStore, tmp_path) -> None:
-    """Nobody would notice that what was sealed with it can be read no more; for who has sealed nothing one is made."""
+    """Nobody would notice that what was sealed with it is lost, too; for who has sealed nothing one is made."""
     await sealed.join("a", "b")
     await sealed.open(1)
     await sealed.send("a")

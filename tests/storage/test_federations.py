@@ -86,7 +86,7 @@ async def test_a_federation_keeps_its_method_ranker_and_first_model(stored) -> N
 
 
 async def test_each_claim_gets_a_newer_epoch(stored) -> None:
-    """Above all that a database said which was restored since, as it is at least the seconds of its claim."""
+    """Above all that a database said which was restored since: it is at least the seconds of its claim."""
     assert await claim_federation(stored.db, "web", 0.0) == stored.epoch + 1
     found = await stored.get_federation()
     assert found.writer_epoch == stored.epoch + 1

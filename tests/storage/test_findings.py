@@ -15,7 +15,7 @@ AWAY = Finding(Reason.BROKER_UNREACHABLE, "it has not answered since 03:04:05 UT
 
 
 async def test_only_the_leader_stores_them_while_there_is_one(stored) -> None:
-    """All of them anew, so what is no longer found is gone; one that has lost the lease is not heard."""
+    """As a whole, so what is no longer found is gone; one that has lost the lease is not heard."""
     assert await take_lease(stored.db, "web", "a")
     for findings in ([LOW, AWAY], [AWAY], [], [LOW]):
         await store_findings(stored.db, "web", "a", findings)

@@ -1,4 +1,4 @@
-"""The history, as the command line and the HTTP API show it."""
+"""The history that the command line and the HTTP API show."""
 
 from datetime import datetime
 
@@ -110,7 +110,7 @@ async def test_online_members_are_those_connected_now(stored) -> None:
 
 
 async def test_the_last_activity_is_the_newest_of_everything(stored) -> None:
-    """A round, an update, an event or a client, whatever was stored last; times in the future are none, and told."""
+    """A round, an update, an event or a client: the last that was stored; times in the future are none, and told."""
 
     async def activity(before: int = 9) -> tuple[datetime | None, datetime | None]:
         return await queries.last_activity(stored.db, "web", at(before))
