@@ -14,7 +14,6 @@ def test_the_python_of_the_readme_runs(tmp_path):
     assert n_recorded(tmp_path / "clicks.sqlite") == 1
 
 
-# The other commands have two words.
 def test_the_generated_parts_of_the_documents_are_up_to_date():
     """Settings, receipts, transitions and columns in the documents are those of the code."""
     done = completed([sys.executable, PROJECT / "docs" / "generate.py", "--check"], env=environment())

@@ -108,6 +108,7 @@ def test_a_federator_passes_over_what_the_doctor_sends(mosquitto_server, tmp_pat
     try:
         assert connection.execute("SELECT kind FROM events").fetchall() == [("federator_started",)]
         assert connection.execute("SELECT * FROM clients").fetchall() == []
+        assert connection.execute("SELECT count(*) FROM federations").fetchone() == (1,)
     finally:
         connection.close()
 

@@ -88,6 +88,8 @@ def test_a_receipt_has_its_place_in_the_log(tmp_path):
     """By number and hash, in its federation; where the chain is whole, but was cut or made again, it is not found."""
     hashes = logged(tmp_path, 5)
     options = write_receipt(tmp_path, audit_seq=5, audit_hash=hashes[4])
+    (tmp_path / "another.jws").write_text(sign_receipt(RECEIPT, KEY))
+    assert f"names entry {RECEIPT.audit_seq}, but the" in audit(tmp_path, *options, "--receipt", "another.jws").stderr
     done = audit(tmp_path, *options, code=0)
     assert f"The receipt of {RECEIPT.pseudonym} matches entry 5." in done.stdout
     assert json.loads(audit(tmp_path, *options, "--json").stdout)["entries"] == 5
@@ -189,6 +191,8 @@ def test_what_the_log_and_the_table_do_not_both_say_is_named(original, tmp_path)
         ),
         ("DELETE FROM audit_log WHERE seq > 5", "{p_idle} is done, and entry 6, which says so, is missing"),
         ("DELETE FROM audit_log", "; and 3 more. "),
+        ("UPDATE audit_log SET body = '{{}}' WHERE seq = 3", "entry 3 was changed"),
+        ("DELETE FROM audit_log WHERE seq = 3", "entry 3 is missing"),
     ):
         shutil.copy(original, tmp_path)
         tampered(tmp_path, statement.format(**conditions))

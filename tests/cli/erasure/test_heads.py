@@ -1,4 +1,4 @@
-"""What is known of an audit log outside of its database: whoever cuts it cannot cut that."""
+"""What is known of an audit log outside of its database shows a log that was cut."""
 
 import json
 
@@ -54,14 +54,21 @@ def test_a_head_that_another_has_signed_is_none(tmp_path, mosquitto_server):
     assert "has no head of the audit log signed with this key" in done.stdout
     ask(tmp_path, *broker, code=3)
     # The federator's own is compared, as are entries that were noted; the log may have grown since.
+    noted = ("--entry", f"2:{hashes[1]}")
     publish(mosquitto_server.url, head(1, hashes[0]))
-    noted = f"2:{hashes[1]}"
-    done = audit(tmp_path, *broker, "--entry", noted, code=0)
+    done = audit(tmp_path, *broker, *noted, code=0)
     assert ("The head at the broker" in done.stdout, "matches entry 1" in done.stdout) == (True, True)
     assert "What was noted matches entry 2." in done.stdout
-    tampered(tmp_path, "DELETE FROM audit_log")
-    for witness, entry in ((broker, 1), (("--entry", noted), 2)):
-        assert f"names entry {entry}, but the log ends with entry 0" in audit(tmp_path, *witness, code=1).stderr
+    assert " ".join(noted) in done.stdout
+    # Its chain is whole where the end was cut: what is known of it elsewhere is missed.
+    publish(mosquitto_server.url, head(2, hashes[1]))
+    tampered(tmp_path, "DELETE FROM audit_log WHERE seq = 2")
+    for witness, said in (
+        (broker, "the head at the broker"),
+        (noted, "what was noted names entry 2, but the log ends with entry 1"),
+        (("--entry", f"1:{'ab' * 32}"), "what was noted names entry 1, but the entry there has another hash"),
+    ):
+        assert said in audit(tmp_path, *witness, code=1).stderr
 
 
 def test_the_head_is_printed_to_be_kept(tmp_path, mosquitto_server):

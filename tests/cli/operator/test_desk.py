@@ -6,6 +6,7 @@ import shutil
 import pytest
 from cli.commands import foltr, foltr_process, start, stop
 from cli.silence import give_up_once
+from support.message_publisher import publish_once
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, wait_until
 
@@ -14,6 +15,7 @@ from foltr.core.operator.credentials import read_credentials
 from foltr.core.operator.folder import open_authority
 from foltr.core.operator.one_time_tokens import read_token
 from foltr.core.protocol.enrolment import read_enrolment
+from foltr.core.protocol.topics import Topics
 from foltr.operations.issued_tokens import read_duration
 
 pytestmark = pytest.mark.usefixtures("broker")
@@ -82,10 +84,12 @@ def serials(tmp_path):
 
 
 @pytest.mark.parametrize("broker", ["passwords", pytest.param("mtls", marks=pytest.mark.nightly)], indirect=True)
-def test_a_device_enrols_itself_and_the_broker_lets_it_in(desks, tmp_path):
-    """Its private key is in its own file only; the desk's log names the token, and nobody."""
+def test_a_device_enrols_itself_and_the_broker_lets_it_in(broker, desks, tmp_path):
+    """Its private key is in its own file only; the desk's log names the token, and nobody, nor who writes beside it."""
     made(tmp_path, "till-1")
+    (hostile,) = broker.enrol("hostile")
     desk = desks()
+    publish_once(hostile, "hostile", f"{Topics('mail').root}/tokens/hostile/request", bytes(500), retain=True)
     done = asked(tmp_path, "till-1", "--out", "mine.json")
     assert done.returncode == 0, done.stderr
     mine = read_credentials(tmp_path / "mine.json", "device")
@@ -107,6 +111,7 @@ def test_a_device_enrols_itself_and_the_broker_lets_it_in(desks, tmp_path):
     said += stop(desk)[1]
     assert "enrolment_answered" in said
     assert "till-1" not in said
+    assert "hostile" not in said
 
 
 def test_a_token_is_used_once_and_not_after_it_expired(desks, tmp_path):
@@ -231,8 +236,13 @@ def test_a_desk_goes_on_while_keys_and_authorities_are_replaced(broker, desks, t
     broker.stop()
     broker.start()
     made(tmp_path, "till-2")
-    assert asked(tmp_path, "till-2").returncode == 0
+    assert asked(tmp_path, "till-2", FOLTR_TEST_FAILPOINTS="enrolment_answered=kill").returncode == -9
     foltr("operator", "rotate-key", "--operator", "operator", cwd=tmp_path, code=3)
+    # An answer that was lost is the same one, and good under the next key, too.
+    assert asked(tmp_path, "till-2").returncode == 0
+    mine = read_credentials(tmp_path / "till-2.json", "device")
+    keys = read_credentials(tmp_path / "operator" / "federator.json", "federator").operator_keys
+    assert read_enrolment(mine.enrolment_bytes, keys, "mail", "till-2").public_key == mine.key.public
     for name in ("till-3", "till-4"):
         made(tmp_path, name)
         assert asked(tmp_path, name).returncode == 0

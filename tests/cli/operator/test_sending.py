@@ -106,7 +106,8 @@ def test_a_forgotten_name_is_nowhere_in_the_folder(mqtt_broker, tmp_path):
     kinds = [order.kind for order in federator.orders.values()]
     assert kinds[:3] == ["quarantine_client", "revoke_client", "forget_client"]
     with answering(folder, tmp_path / "device-7.json").serve() as restored:
-        foltr("rounds", "deadline", "1", "--max-time", "60", cwd=tmp_path, code=0)
+        done = foltr("rounds", "deadline", "1", "--max-time", "60", cwd=tmp_path, code=0)
+    assert "The federator had lost " in done.stdout
     assert [order.kind for order in restored.orders.values()][:3] == ["void_order", "revoke_client", "forget_tombstone"]
     assert not restored.state.members.is_known("device-7")
 

@@ -135,9 +135,10 @@ def test_a_policy_is_shown_as_it_was_signed(folder):
     assert read_credentials(folder / "device-1.json", "device").policy is None
     assert read_credentials(folder / "device-2.json", "device").signed_policy == first
     assert "foltr helper keys" in new(folder, code=2).stderr  # the keys of an older policy
-    new(folder, "--epsilon", 4, number=1, code=0)
+    new(folder, "--epsilon", 4, "--rounds", 6, number=1, code=0)
     shown = json.loads(foltr("policy", "show", "--json", cwd=folder).stdout)
     assert (shown["policy"]["version"], shown["policy"]["epsilon"]) == (2, 4.0)
+    assert shown["policy"]["max_participations"] == 6  # noise for more would be paid for nothing
     done = foltr("policy", "show", "--version", 1, cwd=folder, code=0)
     assert first.hash.hex() in done.stdout
     assert "1e-06" in done.stdout

