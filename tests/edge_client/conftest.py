@@ -35,11 +35,7 @@ def _waits_are_patient(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _at_a_brokers_pace(request, monkeypatch):
-    """With a real broker a device connects again soon, and sends nothing twice because the machine was slow.
-
-    Where a test stops its broker, what was said while nobody listened is said again soon. To say goodbye takes as long
-    as it takes: what a device clears then is gone, however slow the broker is.
-    """
+    """A device connects again soon, sends nothing twice because the machine was slow, and has time to say goodbye."""
     wait_for_the_broker(monkeypatch)
     monkeypatch.setattr("foltr.edge_client.runtime._GOODBYE_S", PATIENCE_S)
     if "mqtt_broker" in request.fixturenames:

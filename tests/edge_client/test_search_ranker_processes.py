@@ -1,7 +1,4 @@
-"""A ranker and the life of processes: killed, forked, ended without a word; each in a process of its own.
-
-Several that share a store: `test_shared_device.py` in ``workers``.
-"""
+"""A ranker and the life of processes: killed, forked, ended without a word; each in a process of its own."""
 
 import contextlib
 import sys

@@ -19,14 +19,7 @@ FEDERATION = "mail"
 
 
 class Asked:
-    """A running server.
-
-    Attributes:
-        served: what it serves; its limits may be changed.
-        url: where it listens.
-        app: what answers.
-        connections: those that are open.
-    """
+    """A running server, the store it serves, whose limits may be changed, and the connections that are open."""
 
     def __init__(self, served: ServerState, url: str, app: FastAPI, connections: set[object]) -> None:
         self.served, self.url, self.app, self.connections = served, url, app, connections

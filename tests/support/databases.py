@@ -1,8 +1,4 @@
-"""Databases at the newest revision: migrated once, then copied (SQLite) or emptied and used again (PostgreSQL).
-
-Making every table takes longer than most tests of what is stored. Tests of the migrations themselves begin with an
-empty database.
-"""
+"""Databases at the newest revision: migrated once, then copied (SQLite) or emptied and used again (PostgreSQL)."""
 
 import asyncio
 import functools

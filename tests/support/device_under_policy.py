@@ -74,13 +74,7 @@ def learnable(n=16):
 
 
 class DeviceUnderPolicy:
-    """One device, its store and its federator's voice; it is joined unless told otherwise.
-
-    Args:
-        signed: the policy in its credentials, and of the rounds that are announced.
-        watermark: what the federation says counts.
-        credentials: others than those with the policy; None: it signs nothing.
-    """
+    """One device under a policy, its store and its federator's voice; it has joined unless told otherwise."""
 
     def __init__(self, path, signed=None, *, watermark=0, credentials="of the policy", on_event=None, **options):
         self.path = path

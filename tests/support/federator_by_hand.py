@@ -31,11 +31,7 @@ QUIET_S = 0.15
 
 
 class Federator:
-    """Hears everything, says what it is told to, and takes every join and every leave.
-
-    Args:
-        key: what it signs with, and may sign with from now on; None signs nothing.
-    """
+    """Hears everything, says what it is told to, signed if it has a key, and takes every join and every leave."""
 
     def __init__(self, url, *, takes_joins=True, takes_leaves=True, key=None):
         self._heard = {topic: asyncio.Queue() for topic in ClientTopic}

@@ -20,11 +20,7 @@ K = TypeVar("K", bound="PlayedHelper")
 
 
 class PlayedHelper:
-    """One helper that knows the federation's policy.
-
-    Attributes:
-        loses_tickets: it forgets what it was shown as soon as it has answered.
-    """
+    """One helper that knows the federation's policy, and may forget what it was shown as soon as it has answered."""
 
     def __init__(self, federation: SecureFederation, pair: HelperPair, folder: Path) -> None:
         self.pair = pair

@@ -16,14 +16,7 @@ FORGOTTEN = "bob"
 
 
 class Kept:
-    """The federation's database, with its data keys in ``keys``; ``server`` is PostgreSQL's, None for SQLite.
-
-    Attributes:
-        file: SQLite's.
-        dest: has the backup of ``now``'s past.
-        keys_copy: where that put the data keys.
-        variables: the environment of commands: where the database, its keys and its programs are.
-    """
+    """A federation's database, PostgreSQL's or a file, its data keys, and where the backup of its past is."""
 
     def __init__(self, folder: Path, url: str, server: PostgresServer | None) -> None:
         self.folder, self.url, self.server = folder, url, server

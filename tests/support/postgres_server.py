@@ -15,14 +15,7 @@ from support.worker_shared import made_once
 
 
 class PostgresServer(ServerProcess):
-    """A PostgreSQL cluster in a temporary folder, on a loopback port and a Unix socket.
-
-    Attributes:
-        description: which binaries run it.
-        programs: the folder of its programs, such as createdb and pg_dump.
-        port: its loopback port.
-        socket_dir: the folder of its Unix socket.
-    """
+    """A PostgreSQL cluster in a temporary folder, on a loopback port and a Unix socket."""
 
     def __init__(self) -> None:
         need_servers()

@@ -51,11 +51,7 @@ class Device:
 
 
 class SealedFederation:
-    """Federation mail, of FOLtR-ES.
-
-    Attributes:
-        newest: the newest completed round.
-    """
+    """Federation mail, of FOLtR-ES, and its newest completed round."""
 
     def __init__(self, served: Served) -> None:
         self._served = served

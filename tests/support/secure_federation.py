@@ -94,13 +94,7 @@ class SecureRounds:
         update: dict[str, Any] | None = None,
         **ticket: Any,
     ) -> ModelUpdate:
-        """Make what a client sends to the open round.
-
-        Args:
-            vector: its integers.
-            update: other fields than those that fit.
-            ticket: likewise, of the ticket.
-        """
+        """Make what a client sends to the open round, with other fields of the update or the ticket if given."""
         current = self.served.actor.state.current_round
         number = current.number if number is None else number
         members = self.served.actor.state.members

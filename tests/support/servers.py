@@ -56,11 +56,7 @@ _ports = _ports_of_this_worker()
 
 
 def free_port() -> int:
-    """A loopback TCP port nobody listens on now, nor any other test of this run later.
-
-    Below those that systems give to connections: tests beside this one open many, and a server that is stopped would
-    find one of them on its port when it starts again.
-    """
+    """A free loopback port, for one test of this run only, and below those that connections are given."""
     for port in itertools.islice(_ports, 1000):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -125,12 +121,7 @@ class ServerProcess:
 
 
 class MosquittoServer(ServerProcess):
-    """A Mosquitto broker on a loopback port, which keeps its port and its data when it is restarted.
-
-    Attributes:
-        url: its address, ``mqtt://127.0.0.1:port``.
-        description: which binary runs it.
-    """
+    """A Mosquitto broker on a loopback port, which keeps its port and its data when it is restarted."""
 
     def __init__(self, folder: Path, extra_config: str = "") -> None:
         need_servers()
@@ -179,12 +170,7 @@ class MosquittoServer(ServerProcess):
 
 
 class ProvisionedMosquitto(MosquittoServer):
-    """A Mosquitto with TLS and access control, as ``foltr broker config`` sets it up.
-
-    Attributes:
-        broker_dir: what the broker reads.
-        operator_dir: from where users are let in.
-    """
+    """A Mosquitto with TLS and access control, as ``foltr broker config`` sets it up."""
 
     def __init__(self, folder: Path, access: str, federation: str = "fed", user: str | None = None) -> None:
         super().__init__(folder)
@@ -221,12 +207,7 @@ class ProvisionedMosquitto(MosquittoServer):
 
 
 class NatsCluster(ServerProcess):
-    """NATS with its MQTT on a loopback port: a cluster of one server.
-
-    Attributes:
-        urls: its address, ``mqtt://127.0.0.1:port``.
-        description: which binary runs it.
-    """
+    """NATS with its MQTT on a loopback port: a cluster of one server."""
 
     def __init__(self, folder: Path) -> None:
         need_servers()
@@ -253,12 +234,7 @@ class NatsCluster(ServerProcess):
 
 
 class IotcoreServer:
-    """The embedded broker of the wheel ``iotcore`` on a loopback port (MQTT 3.1.1 only).
-
-    Attributes:
-        url: its address, ``mqtt://127.0.0.1:port``.
-        description: which version runs it.
-    """
+    """The embedded broker of the wheel ``iotcore`` on a loopback port (MQTT 3.1.1 only)."""
 
     def __init__(self) -> None:
         need_servers()

@@ -1,7 +1,4 @@
-"""The tests that `make test-quick` leaves out, by name in ``tests/slow_tests.txt``.
-
-``make slow-tests`` measures them. A test is slow if all its cases together take `SLOW_S` or more when idle.
-"""
+"""The tests that `make test-quick` leaves out, by name in ``tests/slow_tests.txt``; `make slow-tests` measures them."""
 
 import re
 import sys
