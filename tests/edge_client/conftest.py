@@ -49,20 +49,16 @@ def _at_a_brokers_pace(request, monkeypatch):
 
 @pytest.fixture
 def path(tmp_path):
-    """Where a device keeps its store."""
     return tmp_path / "device.sqlite"
 
 
 @pytest.fixture
 def store(path):
-    """That store, open."""
     with stored(path) as opened:
         yield opened
 
 
 class HandClock:
-    """Epoch seconds that pass by hand."""
-
     def __init__(self):
         self.seconds = 1_700_000_000.0
 
@@ -83,5 +79,4 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def nowhere():
-    """A broker that is not there."""
     return f"mqtt://127.0.0.1:{free_port()}"

@@ -51,7 +51,6 @@ def _ask_again_fast(monkeypatch):
 
 
 async def tell(federator, code, receipt=None, client_id="device-7", **more):
-    """Answer a request, or tell of the operator's."""
     notice = ErasureNotice(federation="mail", client_id=client_id, code=code, receipt=receipt)
     await federator.say(INBOX, notice, **more)
 

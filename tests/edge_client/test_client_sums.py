@@ -52,7 +52,6 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def publish_policy(federator):
-    """As the operator does: retained."""
     await federator.link.publish(TOPICS.policy, POLICY.signed, retain=True)
 
 

@@ -37,8 +37,6 @@ def working_model(weights=1.0, method="fpdgd", exploration="none"):
 
 
 class Gated:
-    """A device's gate that stays as it is."""
-
     def __init__(self, gate, rng):
         self._gate, self._rng = gate, rng
 

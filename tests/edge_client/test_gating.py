@@ -35,7 +35,6 @@ def liking(weights, interaction, training):  # noqa: ARG001 (the signature is th
 
 
 def search(client, n, liked):
-    """Search n times, and click what is liked where it is shown."""
     for _ in range(n):
         serp = client.rank(DOCUMENTS, 4)
         client.record_clicks(serp, np.flatnonzero(np.isin(serp.ranking, liked)).tolist())

@@ -32,12 +32,10 @@ def click():
 
 @pytest.fixture(params=["enrolled", pytest.param("", marks=pytest.mark.nightly)])
 def credentials(request, tmp_path, nowhere):
-    """None, or a file of a device whose broker is away."""
     return str(enrolled(tmp_path, nowhere)) if request.param else ""
 
 
 def enrolled(folder, broker_url):
-    """The file of a device's credentials."""
     file = folder / "device-7.json"
     access = BrokerAccess(broker_url=broker_url)
     write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))

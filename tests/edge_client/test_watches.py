@@ -75,8 +75,6 @@ def head(seq: int, watermark: int = 0, federation: str = "mail") -> AuditHead:
 
 
 class Listener:
-    """A watch on a store, and what it told."""
-
     def __init__(self, store, *, remembers=True):
         self.told = []
         self.watch = AuditWatch("mail", "device-7", store, self.told.append, remembers=remembers)

@@ -29,11 +29,9 @@ class Asked:
         return self.served.tokens.add(role, self.served.federation, lasts_s, client_id)[0]
 
     async def get(self, path: str, token: str | None = None, **more: object) -> httpx2.Response:
-        """Ask once."""
         return await self._request("GET", path, token, more)
 
     async def post(self, path: str, token: str | None = None, **more: object) -> httpx2.Response:
-        """Post once."""
         return await self._request("POST", path, token, more)
 
     async def _request(self, method: str, path: str, token: str | None, more: dict[str, object]) -> httpx2.Response:

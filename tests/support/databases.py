@@ -69,7 +69,6 @@ class PostgresDatabases:
         self._schema = server.sql(_SCHEMA, _MIGRATED)
 
     def empty(self) -> str:
-        """The URL of a new database without tables."""
         return self._create(_EMPTY)
 
     def drop(self, url: str) -> None:

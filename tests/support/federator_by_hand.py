@@ -70,12 +70,10 @@ class Federator:
             self._tasks.add(task)
 
     async def next(self, topic):
-        """The next message on a topic of the clients, as bytes."""
         async with asyncio.timeout(PATIENCE_S):
             return await self._heard[ClientTopic(topic)].get()
 
     def n_heard(self, topic):
-        """How many messages on a topic were not looked at yet."""
         return self._heard[ClientTopic(topic)].qsize()
 
     async def update(self):
@@ -115,7 +113,6 @@ class Federator:
         await self.say(TOPICS.client(update.client_id, ClientTopic.INBOX), receipt, key=key)
 
     async def accept(self, update, client):
-        """Have ``update`` count, and wait until its client knows."""
         await self.receipt(update, ReceiptCode.ACCEPTED)
         assert not (await client.wait_settled(PATIENCE_S)).is_pending
 
@@ -134,7 +131,6 @@ class Federator:
         await self.announce_round(number, newest, training, **said)
 
     async def forget_model(self):
-        """Have the broker retain none."""
         await self.link.publish(TOPICS.model, b"", retain=True)
 
     async def announce_round(self, number, newest, training=None, *, sequence=0, key=None, **said):
@@ -210,7 +206,6 @@ def see(client, *numbers):
 
 
 def enrolled(url, credentials, store=":memory:", **options):
-    """A device with credentials at this broker."""
     return EdgeClient(credentials, store=store, **grouped(broker=url, learner=adding_learner, seed=1, **options))
 
 

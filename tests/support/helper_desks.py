@@ -38,13 +38,11 @@ class Running:
         self.hear(TOPICS.policy, federation.policy.signed)
 
     def restart(self):
-        """Only what is in the file is left."""
         self.store.close()
         self.store = HelperStore(self.path, f"{FEDERATION}/{self.pair.name}", exclusive=True)
         self.desk = RequestHandler(self.credentials, self.store, now=lambda: self.now)
 
     def tick(self):
-        """Let the clock tick until there is noise."""
         self.desk.noise.tick()
         self.desk.noise.release()
 

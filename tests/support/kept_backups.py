@@ -27,7 +27,6 @@ class Kept:
 
     @property
     def backup(self) -> Path:
-        """The only one."""
         (found,) = self.dest.iterdir()
         return found
 
@@ -38,7 +37,6 @@ class Kept:
         return self.run("backup", "create", self.dest, "--keys-to", self.keys_copy, *words, code=code)
 
     def query(self, statement: str) -> str:
-        """One value of the database."""
         if self.server is not None:
             return self.server.sql(statement, self.url.rpartition("/")[2])
         with contextlib.closing(sqlite3.connect(self.file)) as connection:

@@ -57,11 +57,9 @@ class Subscriber:
         self._socket.close()
 
     def granted(self, *filters: str) -> list[bool]:
-        """Whether each of these filters was granted."""
         return self.asked(_subscribe(next(self._numbers), filters))
 
     def asked(self, packet: bytes) -> list[bool]:
-        """Send a packet that was made before, and read its answer."""
         self._socket.sendall(packet)
         while True:
             kind, rest = self._read_packet()

@@ -49,8 +49,6 @@ class HelperPair:
 
 @dataclass(frozen=True)
 class MaskingClient:
-    """A client's key, and the enrolment that it shows."""
-
     name: str
     key: SigningKey
     enrolment: bytes
@@ -189,7 +187,6 @@ class SecureFederation:
     def check(
         self, contributions: Sequence[Contribution], helper: str = "north", first: int = 0, **changed: Any
     ) -> CheckRequest:
-        """Ask a helper to check these tickets, with the enrolments of those who sent them."""
         tickets = [contribution.ticket for contribution in contributions]
         enrolments = [contribution.client.enrolment for contribution in contributions]
         fields = {**self.about(helper), "first": first, "tickets": tickets, "enrolments": enrolments}
@@ -202,7 +199,6 @@ class SecureFederation:
         helper: str = "north",
         **changed: Any,
     ) -> OpenRequest:
-        """Ask a helper to open the sum of the tickets at these positions, or of all."""
         positions = list(range(len(contributions)) if kept is None else kept)
         fields = {
             **self.about(helper),
@@ -228,7 +224,6 @@ class SecureFederation:
         return request.model_copy(update={"commitments": commitments})
 
     def about(self, helper: str) -> dict[str, Any]:
-        """Return the fields that all messages of a helper have."""
         about = {"federation": FEDERATION, "helper": helper, "policy_hash": self.policy.hash}
         return {**about, "round": 4, "cohort": 0}
 

@@ -65,7 +65,6 @@ def free_port() -> int:
 
 
 def accepts(port: int) -> bool:
-    """Whether something accepts connections on the loopback port."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S):
             return True
@@ -79,7 +78,6 @@ class ServerProcess:
     _process: "subprocess.Popen[bytes] | None" = None
 
     def _run(self, name: str, command: Sequence[str | Path], log: Path, ready: Callable[[], bool], cwd: Path) -> None:
-        """Start it, and wait until it is ready."""
         with log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, cwd=cwd)
         give_up_at = time.monotonic() + PATIENCE_S  # clock: patience
@@ -91,12 +89,10 @@ class ServerProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
-        """Its process; None where it does not run."""
         return None if self._process is None else self._process.pid
 
     def stop(self) -> None:
@@ -138,7 +134,6 @@ class MosquittoServer(ServerProcess):
         self.config.write_text(self._configuration(extra_config))
 
     def start(self) -> None:
-        """Start it, and wait until it accepts."""
         command = [self._binary, "-c", self.config]
         self._run("Mosquitto", command, self.log, partial(accepts, self.port), self.folder)
 
@@ -196,7 +191,6 @@ class ProvisionedMosquitto(MosquittoServer):
         self.url = provision_broker(self.operator_dir, settings, hosts=hosts).broker_url
 
     def service(self, name: str) -> BrokerAccess:
-        """The credentials of ``federator`` or ``operator``."""
         return read_access(self.operator_dir / f"{name}.broker.json")
 
     def enrol(self, *names: str) -> list[BrokerAccess]:
@@ -219,7 +213,6 @@ class NatsCluster(ServerProcess):
         self.urls = [f"mqtt://127.0.0.1:{self._port}"]
 
     def start(self) -> None:
-        """Start it, and wait until it accepts."""
         config = self._folder / "nats.conf"
         # JetStream is what keeps MQTT's sessions.
         lines = [
@@ -248,9 +241,7 @@ class IotcoreServer:
         self._broker = iotcore.Broker(listen="127.0.0.1", port=self.port, max_payload_size=1_000_000)
 
     def start(self) -> None:
-        """Start it and wait until it accepts."""
         self._broker.start(timeout=PATIENCE_S)
 
     def stop(self) -> None:
-        """End it; it keeps nothing."""
         self._broker.stop(timeout=PATIENCE_S)

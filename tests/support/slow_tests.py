@@ -16,7 +16,6 @@ def slow_tests() -> frozenset[str]:
 
 
 def without_case(node_id: str) -> str:
-    """The name of a test without the case in brackets."""
     return node_id.partition("[")[0]
 
 

@@ -39,7 +39,6 @@ def passes(votes, proof, point):
 
 
 def entropy_of(*numbers):
-    """Random bytes that are these words."""
     return lambda _: np.array(numbers, "<u8").tobytes()
 
 

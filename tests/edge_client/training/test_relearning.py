@@ -227,7 +227,6 @@ def test_a_step_announced_again_is_answered_as_before():
 
 
 def steps(machine, numbers, **about):
-    """The steps that are answered."""
     return [step for step in numbers if machine.answer(step=step, **about) is not None]
 
 

@@ -57,8 +57,6 @@ for line in sys.stdin:
 
 
 class Worker:
-    """One process with a ranker, which does what it is asked."""
-
     def __init__(self, path, credentials=""):
         self._process = subprocess.Popen(
             [sys.executable, "-c", WORKER, str(path), str(credentials)],
@@ -111,7 +109,6 @@ def start(path):
 
 @pytest.fixture
 def credentials(tmp_path, nowhere):
-    """A file of a device whose broker is away."""
     file = tmp_path / "device-7.json"
     access = BrokerAccess(broker_url=nowhere)
     write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
