@@ -5,15 +5,13 @@ import sys
 
 import pytest
 from support.completed_process import completed
+from support.device_under_policy import identity
 from support.federator_by_hand import N_FEATURES, model
 
 from foltr.core.extras import MODULES
-from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
+from foltr.core.operator.credentials import write_credentials
 from foltr.core.protocol.codec import encode
-from foltr.core.protocol.signing import SigningKey
 from foltr.edge_client.store.store import DeviceStore
-
-OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 
 BEGIN = f"""
 import os, signal, sys, threading, time
@@ -37,8 +35,7 @@ def credentials(request, tmp_path, nowhere):
 
 def enrolled(folder, broker_url):
     file = folder / "device-7.json"
-    access = BrokerAccess(broker_url=broker_url)
-    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    write_credentials(file, identity(broker=broker_url))
     return file
 
 

@@ -49,9 +49,9 @@ INBOX, UPDATES, UNLEARNING = (
 )
 
 
-def identity(signed=None, serial=1, name="device-7", *, secure=False):
+def identity(signed=None, serial=1, name="device-7", *, secure=False, broker="mqtt://127.0.0.1"):
     """Credentials with a policy, or none; ``secure``: the enrolment in them is pinned."""
-    access = BrokerAccess(broker_url="mqtt://127.0.0.1")
+    access = BrokerAccess(broker_url=broker)
     credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", name, serial, access, secure=secure)
     text = None if signed is None else base64.b64encode(signed.signed).decode()
     return credentials.model_copy(update={"policy": text})

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from support.device_under_policy import FEDERATOR, identity
 from support.federator_by_hand import N_FEATURES, Federator, model
 from support.waiting import PATIENCE_S, until, wait_until
 
@@ -20,14 +21,12 @@ from foltr import Privacy, SearchRanker
 from foltr.core.errors import DataError, SettingsError, UnavailableError, UsageError
 from foltr.core.file_locks import StoreInUseError
 from foltr.core.learning.gate import Source
-from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
+from foltr.core.operator.credentials import write_credentials
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.schemas import Feature, FeatureSchema
-from foltr.core.protocol.signing import SigningKey
 from foltr.edge_client.store.store import DeviceStore
 
-OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 DOCUMENTS = np.eye(5, N_FEATURES)
 
 WORKER = f"""
@@ -110,8 +109,7 @@ def start(path):
 @pytest.fixture
 def credentials(tmp_path, nowhere):
     file = tmp_path / "device-7.json"
-    access = BrokerAccess(broker_url=nowhere)
-    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    write_credentials(file, identity(broker=nowhere))
     return file
 
 
@@ -185,8 +183,7 @@ def test_another_process_takes_over_without_being_asked(start, path, credentials
 async def test_clicks_of_all_processes_are_in_one_update_and_count_once(mqtt_broker, start, tmp_path):
     """The owner is killed while its update waits for a receipt: its successor sends the same one."""
     file = tmp_path / "device-7.json"
-    access = BrokerAccess(broker_url=mqtt_broker)
-    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    write_credentials(file, identity(broker=mqtt_broker))
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=2)
         first, second = await asyncio.to_thread(start, file), await asyncio.to_thread(start, file)
