@@ -340,9 +340,8 @@ async def test_what_the_federation_says_is_what_a_person_sees(mqtt_broker, path,
         assert (await client.forget_me(timeout_s=0.01)).state == code.value  # clock: runs out
     states = [event.state for event in events if isinstance(event, ForgetStateChanged)]
     assert states == ["asked", "sent", code.value]
-    with_store = DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)
-    assert with_store.forget_state() == code.value
-    with_store.close()
+    with stored(path) as store:
+        assert store.forget_state() == code.value
 
 
 async def test_who_hears_forgotten_by_a_join_claims_no_more_than_it_knows(mqtt_broker):

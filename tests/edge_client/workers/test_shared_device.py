@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from support.device_stores import stored
 from support.device_under_policy import FEDERATOR, identity
 from support.federator_by_hand import N_FEATURES, Federator, model
 from support.waiting import PATIENCE_S, until, wait_until
@@ -166,7 +167,7 @@ def owns(worker):
 
 def test_another_process_takes_over_without_being_asked(start, path, credentials):
     """The owner is killed: another one has the model, the gate and the credentials, and connects for all."""
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=100)) as store:
+    with stored(path) as store:
         store.put_model(encode(model(3)))
     first, *others = start(credentials), start(credentials), start()
     assert [worker("model_version") for worker in others] == ["3", "3"]
