@@ -1,7 +1,4 @@
-"""A device in a process of its own that asks to be forgotten, for tests that kill it.
-
-python asking.py BROKER STORE ask|wait: says how far its wish is, then asks, or waits until it is forgotten.
-"""
+"""A device that asks to be forgotten, or waits until it is, to be killed: python asking.py BROKER STORE ask|wait."""
 
 import asyncio
 import sys

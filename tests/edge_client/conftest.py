@@ -35,11 +35,7 @@ def _waits_are_patient(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _at_a_brokers_pace(request, monkeypatch):
-    """With a real broker a device connects again soon, and sends nothing twice because the machine was slow.
-
-    Where a test stops its broker, what was said while nobody listened is said again soon. To say goodbye takes as long
-    as it takes: what a device clears then is gone, however slow the broker is.
-    """
+    """A device connects again soon, sends nothing twice because the machine was slow, and has time to say goodbye."""
     wait_for_the_broker(monkeypatch)
     monkeypatch.setattr("foltr.edge_client.runtime._GOODBYE_S", PATIENCE_S)
     if "mqtt_broker" in request.fixturenames:
@@ -53,20 +49,16 @@ def _at_a_brokers_pace(request, monkeypatch):
 
 @pytest.fixture
 def path(tmp_path):
-    """Where a device keeps its store."""
     return tmp_path / "device.sqlite"
 
 
 @pytest.fixture
 def store(path):
-    """That store, open."""
     with stored(path) as opened:
         yield opened
 
 
 class HandClock:
-    """Epoch seconds that pass by hand."""
-
     def __init__(self):
         self.seconds = 1_700_000_000.0
 
@@ -87,5 +79,4 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def nowhere():
-    """A broker that is not there."""
     return f"mqtt://127.0.0.1:{free_port()}"

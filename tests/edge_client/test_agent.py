@@ -1,11 +1,10 @@
 """The agent of a device, given its turns by hand: what it sends when, over a link that only notes it down."""
 
-import contextlib
-
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.broker_links import NotedLink
+from support.device_stores import stored
 from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, content, model, round_on
 
 from foltr.broker.link import InboundMessage
@@ -19,7 +18,6 @@ from foltr.core.protocol.trainings import PdgdTraining
 from foltr.core.protocol.updates import ModelUpdate
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.options import DeviceOptions, Experiment
-from foltr.edge_client.store.store import DeviceStore
 
 INBOX, JOIN, STATUS, UPDATES = (
     TOPICS.client("device-7", topic)
@@ -34,7 +32,7 @@ def link():
 
 @pytest.fixture
 def agent(link, path):
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
+    with stored(path) as store:
         yield Agent(
             link, store, DeviceOptions("mail", "device-7", experiment=Experiment(seed=1, learner=adding_learner))
         )

@@ -19,8 +19,6 @@ async def negated(update, _round):
 
 
 class Held:
-    """An alteration that takes until it is released."""
-
     def __init__(self):
         self.release = asyncio.Event()
         self.rounds = []

@@ -4,15 +4,15 @@ import re
 
 import numpy as np
 import pytest
+from support.device_under_policy import identity
 from support.federator_by_hand import TOPICS, Federator, device
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import UnavailableError
-from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.signing import SigningKey
 from foltr.edge_client.blockers import BlockerKind
 from foltr.edge_client.client import EdgeClient
 
@@ -59,9 +59,7 @@ async def test_a_login_that_is_refused_is_called_so(tmp_path):
     try:
         known = server.service("operator")
         access = BrokerAccess(broker_url=known.broker_url, username="device-7", password="wrong", ca=known.ca)  # noqa: S106
-        credentials = device_identity(
-            SigningKey.generate(), SigningKey.generate().public, "mail", "device-7", 1, access
-        )
+        credentials = identity().model_copy(update={"broker": access})
         async with EdgeClient(credentials, store=":memory:") as client:
             await until(lambda: client.blocker.kind is BlockerKind.LOGIN_REFUSED)
             said = await words_of_next_round(client)

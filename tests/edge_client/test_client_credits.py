@@ -27,7 +27,6 @@ def liking(weights, interaction, training):  # noqa: ARG001 (the signature is th
 
 
 def search(client, n, liked):
-    """Search n times, and click on the first document that is liked."""
     for _ in range(n):
         serp = client.rank(DOCUMENTS, 4)
         client.record_clicks(serp, np.flatnonzero(np.isin(serp.ranking, liked))[:1].tolist())

@@ -2,10 +2,11 @@
 
 import pytest
 from structlog.testing import capture_logs
+from support.device_stores import disk_is_full
 from support.federator_by_hand import TOPICS, Federator, content, device, in_round, model, see
 from support.waiting import PATIENCE_S, until
 
-from foltr.core.errors import DataError, SettingsError
+from foltr.core.errors import SettingsError
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
@@ -34,10 +35,6 @@ async def test_nonsense_from_the_network_is_ignored(mqtt_broker):
         assert (update.round, content(update), client.model_version) == (1, [1, 2], 0)
 
 
-def full(*_, **__):
-    raise DataError("device store: database or disk is full")
-
-
 async def test_a_receipt_that_cannot_be_stored_is_asked_for_again(mqtt_broker, monkeypatch):
     """The disk is full at the wrong moment: the update stays pending in memory as on disk, and is settled later."""
     monkeypatch.setattr("foltr.edge_client.participation.FIRST_RESEND_S", 0.3)
@@ -45,7 +42,7 @@ async def test_a_receipt_that_cannot_be_stored_is_asked_for_again(mqtt_broker, m
         see(client, 1, 2)
         first = await federator.update()
         with monkeypatch.context() as full_disk:
-            full_disk.setattr(DeviceStore, "settle", full)
+            full_disk.setattr(DeviceStore, "settle", disk_is_full)
             await federator.receipt(first, ReceiptCode.ACCEPTED)
             await until(lambda: client.receipts.get("accepted") == 1)
         await federator.receipt(await federator.update(), ReceiptCode.DUPLICATE)
@@ -55,7 +52,7 @@ async def test_a_receipt_that_cannot_be_stored_is_asked_for_again(mqtt_broker, m
 async def test_a_model_that_cannot_be_stored_is_used(mqtt_broker, monkeypatch):
     """Keeping it on disk is for the next start; a full disk does not make the device sit out the round."""
     async with in_round(mqtt_broker) as (federator, client):
-        monkeypatch.setattr(DeviceStore, "put_model", full)
+        monkeypatch.setattr(DeviceStore, "put_model", disk_is_full)
         await federator.announce(2, base=1)
         await client.next_round(after=1)
         assert client.model_version == 1

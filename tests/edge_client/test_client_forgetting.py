@@ -7,7 +7,7 @@ import sqlite3
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.device_stores import stored
+from support.device_stores import disk_is_full, stored
 from support.device_under_policy import FEDERATOR, identity
 from support.federator_by_hand import (
     N_FEATURES,
@@ -22,7 +22,6 @@ from support.federator_by_hand import (
     retained,
     see,
     taken_in,
-    until_disconnected,
 )
 from support.waiting import PATIENCE_S, until
 
@@ -33,6 +32,7 @@ from foltr.core.protocol.membership import Forget, Status
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.signing import SigningKey, sequence_of
 from foltr.core.protocol.topics import ClientTopic
+from foltr.edge_client.blockers import BlockerKind
 from foltr.edge_client.client import ForgetResult
 from foltr.edge_client.events import ForgetStateChanged
 from foltr.edge_client.store.store import DeviceStore
@@ -51,7 +51,6 @@ def _ask_again_fast(monkeypatch):
 
 
 async def tell(federator, code, receipt=None, client_id="device-7", **more):
-    """Answer a request, or tell of the operator's."""
     notice = ErasureNotice(federation="mail", client_id=client_id, code=code, receipt=receipt)
     await federator.say(INBOX, notice, **more)
 
@@ -239,11 +238,7 @@ async def test_a_full_disk_is_no_reason_to_remember(mqtt_broker, path, monkeypat
     async with Federator(mqtt_broker) as federator, device(mqtt_broker, path) as client:
         await contributed(federator, client)
         with monkeypatch.context() as full_disk:
-
-            def fail(_):
-                raise DataError("device store: database or disk is full")
-
-            full_disk.setattr(DeviceStore, "forget", fail)
+            full_disk.setattr(DeviceStore, "forget", disk_is_full)
             await forgotten(federator)
             await until(lambda: client.forgotten)
             client.record_clicks(client.rank(np.eye(3, N_FEATURES)), [1])
@@ -282,7 +277,7 @@ async def test_asking_without_a_broker_keeps_the_wish(mosquitto_server, path, mo
             assert not await client.leave(timeout_s=PATIENCE_S), "it asked, and says nothing else"
             await federator.nothing_on("leave")
         mosquitto_server.kill()
-        await until_disconnected(client)
+        await until(lambda: client.blocker is not None and client.blocker.kind is BlockerKind.BROKER_AWAY)
         mosquitto_server.start()
         async with Federator(mosquitto_server.url) as federator:
             await federator.next("forget")
@@ -293,11 +288,7 @@ async def test_a_wish_that_cannot_be_stored_is_not_sent(mqtt_broker, path, monke
     async with in_round(mqtt_broker, path) as (federator, client):
         await taken_in(client)
         with monkeypatch.context() as full_disk:
-
-            def fail(*_):
-                raise DataError("device store: database or disk is full")
-
-            full_disk.setattr(DeviceStore, "put_forget_state", fail)
+            full_disk.setattr(DeviceStore, "put_forget_state", disk_is_full)
             with pytest.raises(DataError, match="full"):
                 await client.forget_me()
         await federator.nothing_on("forget")
@@ -349,9 +340,8 @@ async def test_what_the_federation_says_is_what_a_person_sees(mqtt_broker, path,
         assert (await client.forget_me(timeout_s=0.01)).state == code.value  # clock: runs out
     states = [event.state for event in events if isinstance(event, ForgetStateChanged)]
     assert states == ["asked", "sent", code.value]
-    with_store = DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)
-    assert with_store.forget_state() == code.value
-    with_store.close()
+    with stored(path) as store:
+        assert store.forget_state() == code.value
 
 
 async def test_who_hears_forgotten_by_a_join_claims_no_more_than_it_knows(mqtt_broker):

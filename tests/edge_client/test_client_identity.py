@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 from support.device_options import grouped
+from support.device_under_policy import FEDERATOR, OPERATOR, identity
 from support.federator_by_hand import TOPICS, Federator, adding_learner, device, see
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import SettingsError
-from foltr.core.operator.credentials import BrokerAccess, device_identity, write_secret
+from foltr.core.operator.credentials import BrokerAccess, write_secret
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import decode, encode, open_envelope
 from foltr.core.protocol.membership import Join
@@ -20,11 +21,7 @@ from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.events import AuditLogCut
 from foltr.edge_client.options import Connection
 
-OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
-
-
-def identity(url, serial=1):
-    return device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", serial, BrokerAccess(broker_url=url))
+STRANGER = SigningKey.generate()
 
 
 def enrolled(credentials, store=":memory:", **options):
@@ -33,7 +30,7 @@ def enrolled(credentials, store=":memory:", **options):
 
 async def test_credentials_are_enough(mqtt_broker, tmp_path):
     """Federation, name, broker and key from one file."""
-    credentials = identity(mqtt_broker)
+    credentials = identity(broker=mqtt_broker)
     file = tmp_path / "device-7.json"
     write_secret(file, credentials.model_dump_json())
     async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(file) as client:
@@ -46,12 +43,12 @@ async def test_credentials_are_enough(mqtt_broker, tmp_path):
 def test_what_cannot_be_used_leaves_no_store_behind(nowhere, path):
     """It is refused before the store is opened, so that the next try has it."""
     access = BrokerAccess(broker_url="mqtts://127.0.0.1", ca="no certificate")
-    without_certificate = identity("mqtt://elsewhere").model_copy(update={"broker": access})
+    without_certificate = identity(broker="mqtt://elsewhere").model_copy(update={"broker": access})
     for credentials, arguments, said in (
         (without_certificate, {}, "broker_ca: "),
-        (identity("nonsense://127.0.0.1"), {}, "broker_url: "),
-        (identity(nowhere), {"federation": "photos"}, "was given, but the credentials are for 'mail'"),
-        (identity(nowhere), {"client_id": "device-8"}, "was given, but the credentials are for 'device-7'"),
+        (identity(broker="nonsense://127.0.0.1"), {}, "broker_url: "),
+        (identity(broker=nowhere), {"federation": "photos"}, "was given, but the credentials are for 'mail'"),
+        (identity(broker=nowhere), {"client_id": "device-8"}, "was given, but the credentials are for 'device-7'"),
     ):
         with pytest.raises(SettingsError, match=said):
             enrolled(credentials, path, **arguments)
@@ -66,7 +63,7 @@ def test_what_cannot_be_used_leaves_no_store_behind(nowhere, path):
 @pytest.mark.parametrize("key", [None, STRANGER], ids=["unsigned", "another key"])
 async def test_what_others_announce_and_answer_is_ignored(mqtt_broker, key):
     """The federator's own is taken: its model, its round, and its receipt, without which no update ends."""
-    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(identity(mqtt_broker)) as client:
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(identity(broker=mqtt_broker)) as client:
         federator.key = None
         await federator.announce(1, base=7, key=key)
         federator.key = FEDERATOR
@@ -122,7 +119,7 @@ async def test_a_cut_log_of_erasures_is_seen_over_restarts_and_keys(mqtt_broker,
     def head(seq):
         return AuditHead(federation="mail", seq=seq, hash=bytes([seq]) * 32, at=1_000.0)
 
-    told, credentials, next_key = [], identity(mqtt_broker), SigningKey.generate()
+    told, credentials, next_key = [], identity(broker=mqtt_broker), SigningKey.generate()
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         async with enrolled(credentials, path) as client:
             await federator.say(TOPICS.audit_head, head(7), sequence=20, retain=True)

@@ -66,7 +66,6 @@ def heard(monkeypatch):
 
 @pytest.fixture
 def chunk_topics(monkeypatch):
-    """The topics of chunks that a device is subscribed to."""
     topics = set()
     subscribe, unsubscribe = MqttLink.subscribe, MqttLink.unsubscribe
 
@@ -84,7 +83,6 @@ def chunk_topics(monkeypatch):
 
 
 def ranks_by(client, value):
-    """Whether the device scores documents by weights that are all ``value``."""
     documents = np.random.default_rng(1).random((3, N_FEATURES), np.float32)
     return np.array_equal(client.scores(documents), score(np.full(N_FEATURES, value), documents))
 
@@ -249,7 +247,6 @@ async def contributing(federator, client):
 
 
 async def offered(federator, client):
-    """The same, as the bytes of the offer."""
     large = LargeModel(0)
     await large.chunks(federator)
     await large.announce(federator)
@@ -267,7 +264,6 @@ async def answer(federator, manifest, code, **more):
 
 
 async def parts(federator, n):
-    """The next messages on the chunks topic."""
     envelopes = [open_envelope(await federator.next("chunks")) for _ in range(n)]
     return [envelope.read(Manifest if envelope.kind == "manifest" else Chunk) for envelope in envelopes]
 

@@ -1,7 +1,6 @@
 """A client's life: entered in one event loop, used there, and what it says elsewhere; what it tells as it happens."""
 
 import asyncio
-import contextlib
 import subprocess
 import sys
 from functools import partial
@@ -9,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from support.device_stores import stored
 from support.federator_by_hand import N_FEATURES, Federator, device, see
 from support.waiting import PATIENCE_S, until
 
@@ -17,7 +17,6 @@ from foltr.core.errors import DataError, UsageError
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.events import Connected, ForgetStateChanged, Forgotten, ModelInUse, UpdateAnswered
-from foltr.edge_client.store.store import DeviceStore
 
 DOCUMENTS = np.eye(3, N_FEATURES)
 
@@ -26,7 +25,7 @@ def test_a_client_that_is_never_entered_keeps_no_store(nowhere, path):
     """Neither makes it, nor locks it for the one that is; it names how to enter it, as a plain `with` would not."""
     client = device(nowhere, path)
     assert not path.exists()
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=9)):
+    with stored(path):
         pass
     with pytest.raises(UsageError, match="was not entered yet: `async with EdgeClient"):
         client.rank(DOCUMENTS)

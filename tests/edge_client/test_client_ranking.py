@@ -1,14 +1,12 @@
 """Ranking on the device: without a network, with the newest model, and never with an error that is not foltr's."""
 
-import contextlib
-
 import numpy as np
 import pytest
+from support.device_stores import stored
 from support.federator_by_hand import N_FEATURES, content, device, in_round, model, see
 
 from foltr.core.errors import DataError
 from foltr.core.protocol.codec import encode
-from foltr.edge_client.store.store import DeviceStore
 
 NAN, INF = float("nan"), float("inf")
 ROW = [0.0] * N_FEATURES
@@ -35,7 +33,7 @@ async def test_what_cannot_be_ranked_is_a_data_error(nowhere, path):
         ([1.0], "expected a number for each of 2 documents"),
         *((base, "") for base in ([[1.0, 2.0]], [1.0, NAN], ["x", "y"], [1.0, 1e300], 3.0)),
     )
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
+    with stored(path) as store:
         store.put_model(encode(model()))
     async with device(nowhere, path) as client:
         for features, said in unfit:

@@ -102,7 +102,6 @@ NO_KERNELS = environment(NUMBA_DISABLE_JIT="1")
 
 
 async def status_retained(url):
-    """The retained status that a newcomer sees, or None."""
     status = (await retained(url, STATUS)).get(STATUS)
     return None if status is None else decode(status, Status).online
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.commands import environment
+from support.device_stores import stored
 from support.device_under_policy import CLIP_NORM, FEDERATOR, identity, opened
 from support.federator_by_hand import TOPICS, Federator, enrolled
 from support.secure_policies import policy
@@ -20,7 +21,6 @@ from foltr.core.operator.credentials import write_credentials
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.policies import SecureRound
 from foltr.core.protocol.updates import ModelUpdate
-from foltr.edge_client.store.store import DeviceStore
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = policy(proofs=True)
@@ -52,7 +52,6 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def publish_policy(federator):
-    """As the operator does: retained."""
     await federator.link.publish(TOPICS.policy, POLICY.signed, retain=True)
 
 
@@ -83,9 +82,7 @@ async def test_kill_9_around_the_commit_charges_once_and_sends_what_was_charged(
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-        with contextlib.closing(
-            DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)
-        ) as store:
+        with stored(path) as store:
             pending, n_charged = store.pending_update(), store.spent().last
         assert (pending is not None, n_charged) == ((True, 1) if place is Failpoint.UPDATE_STORED else (False, 0))
         assert federator.n_heard("updates") == 0
@@ -96,5 +93,5 @@ async def test_kill_9_around_the_commit_charges_once_and_sends_what_was_charged(
             assert numbers_in(update, credentials) == [3, 8]
             await federator.accept(update, client)
             assert client.n_waiting == 0
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
+    with stored(path) as store:
         assert store.spent().last == 1

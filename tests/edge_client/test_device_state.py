@@ -7,23 +7,21 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.device_options import grouped
+from support.device_under_policy import FEDERATOR, identity
 from support.federator_by_hand import N_FEATURES, Federator, announced, model
 from support.small_rankers import LINEAR, trainings
 from support.waiting import until
 
 from foltr.core.learning.gate import FadingMean, Gate, Source, source_of_next
 from foltr.core.methods.base import DeviceContext
-from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.explorations import read_exploration
 from foltr.core.protocol.fields import pack_vector
-from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.device_state import ListOrder, order_of_next
 from foltr.edge_client.search_ranker import SearchRanker
 from foltr.edge_client.serps import make_serp, read_candidates
 from foltr.edge_client.training.working_model import WorkingModel, device_for
 
-OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 CANDIDATES = read_candidates(np.random.default_rng(4).random((12, LINEAR.n_features)), None)
 PROMISING = Gate(credits=FadingMean(weight=10.0, weight_squares=10.0, total=1.0))
 OPEN = Gate(is_open=True)
@@ -37,8 +35,6 @@ def working_model(weights=1.0, method="fpdgd", exploration="none"):
 
 
 class Gated:
-    """A device's gate that stays as it is."""
-
     def __init__(self, gate, rng):
         self._gate, self._rng = gate, rng
 
@@ -81,10 +77,6 @@ def check_order(ranks, gate, exploration):
     assert set(sources) - {Source.INTERLEAVED} <= {said.source}, (gate, exploration)
 
 
-def identity(url):
-    return device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=url))
-
-
 @pytest.mark.parametrize(
     ("options", "order"),
     [
@@ -97,7 +89,7 @@ def identity(url):
 async def test_a_ranker_says_whose_order_it_shows(mqtt_broker, path, options, order):
     """From the first model on; also if that cannot rank what the application has; it says so, or clicks show it."""
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, **grouped(**options))
+        ranker = await asyncio.to_thread(SearchRanker, identity(broker=mqtt_broker), store=path, **grouped(**options))
         assert ranker.state.order == ListOrder(Source.BASE)
         # A model that says something.
         liked = model(3).model_copy(update={"weights": pack_vector(np.linspace(0.0, 1.0, N_FEATURES))})
@@ -119,7 +111,7 @@ def test_features_far_from_what_learning_is_made_for_are_said_once(nowhere, path
         assert ranker.state.remarks == ("clicks are kept in the store",)
         for _ in range(3):
             assert ranker.rank(rows, exploration="none").ranking.tolist() == [0, 1]
-        ranker.enrol(identity(nowhere))
+        ranker.enrol(identity(broker=nowhere))
         ranker.rank(1000 * rows)
         (remark,) = ranker.state.remarks
     assert remark.startswith(

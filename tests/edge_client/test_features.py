@@ -67,7 +67,6 @@ class Device:
         self.agent.receive(InboundMessage(topic, encode(message, topic), retained=False))
 
     def hear_of(self, schema, number=1, n_features=N_FEATURES):
-        """Hear of a model and a round of a federation with this schema."""
         announced = model(number - 1, n_features).model_copy(update={"schema_hash": hash_of(schema)})
         self.hear(TOPICS.model, announced)
         self.hear(TOPICS.round, round_of(schema, number, announced.weights))

@@ -4,13 +4,12 @@ import sqlite3
 
 import numpy as np
 import pytest
+from support.device_under_policy import identity
 from support.federator_by_hand import Federator, device, in_round
 
 from foltr.core.errors import DataError
 from foltr.core.learning.gate import Gate, ShownCount, Source
-from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.explorations import read_exploration
-from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client import gating
 from foltr.edge_client.events import GateChanged
@@ -35,7 +34,6 @@ def liking(weights, interaction, training):  # noqa: ARG001 (the signature is th
 
 
 def search(client, n, liked):
-    """Search n times, and click what is liked where it is shown."""
     for _ in range(n):
         serp = client.rank(DOCUMENTS, 4)
         client.record_clicks(serp, np.flatnonzero(np.isin(serp.ranking, liked)).tolist())
@@ -130,12 +128,10 @@ def test_what_the_applications_lists_brought_is_known_from_the_first_one_on(nowh
             for _ in range(2):
                 ranker.record_clicks(serp, [position])
 
-    key = SigningKey.generate()
-    credentials = device_identity(key, key.public, "mail", "device-7", 1, BrokerAccess(broker_url=nowhere))
     with SearchRanker(store=path) as ranker:
         click_first_then_second(ranker)
         assert ranker.gate.count(Source.BASE) == ShownCount(2, 2, 1.5)
-        ranker.enrol(credentials)
+        ranker.enrol(identity(broker=nowhere))
         click_first_then_second(ranker)
         assert ranker.gate.count(Source.BASE) == ShownCount(4, 4, 3.0)
     with SearchRanker(store=path) as ranker:

@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.device_under_policy import identity
 from support.federator_by_hand import N_FEATURES, Federator, content, device, in_round, see
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import DataError
 from foltr.core.learning.gate import Source
-from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.signing import SigningKey
 from foltr.edge_client.search_ranker import SearchRanker
 from foltr.edge_client.store.store import DeviceStore
 
@@ -212,13 +211,10 @@ def test_threads_that_click_on_one_list_lose_no_click(path):
 
 async def test_a_list_from_before_the_credentials_gets_clicks_afterwards(nowhere, path):
     """Shown and clicked by a ranker that was nobody's, clicked again by a client, with the gate's count of it."""
-    credentials = device_identity(
-        SigningKey.generate(), SigningKey.generate().public, "mail", "device-7", 1, BrokerAccess(broker_url=nowhere)
-    )
     with SearchRanker(store=path) as ranker:
         serp_id = ranker.rank(DOCUMENTS, **PLAIN).serp_id
         ranker.record_clicks(serp_id, [3])
-        await asyncio.to_thread(ranker.enrol, credentials)
+        await asyncio.to_thread(ranker.enrol, identity(broker=nowhere))
         ranker.record_clicks(serp_id, [1])
         assert list(recorded(ranker.store).values()) == [[1, 3]]
         assert ranker.gate.count(Source.BASE) == (1, 1, 0.5)

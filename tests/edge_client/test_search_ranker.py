@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.device_options import grouped
+from support.device_under_policy import FEDERATOR, identity
 from support.federator_by_hand import N_FEATURES, TOPICS, Federator
 from support.waiting import PATIENCE_S, wait_until
 
 from foltr.core.errors import DataError, SettingsError, UsageError
-from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
+from foltr.core.operator.credentials import write_credentials
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
-from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.edge_client.events import Connected, ModelInUse, UpdateAnswered
 from foltr.edge_client.forgetting import ForgetResult
@@ -26,12 +26,7 @@ from foltr.edge_client.store.interaction_rows import insert_interaction
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.training.working_model import WorkingModel
 
-OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 DOCUMENTS = np.eye(5, N_FEATURES, dtype=np.float32)
-
-
-def identity(url, name="device-7"):
-    return device_identity(OPERATOR, FEDERATOR.public, "mail", name, 1, BrokerAccess(broker_url=url))
 
 
 def click(ranker, *numbers):
@@ -83,7 +78,7 @@ def test_who_was_never_enrolled_is_forgotten_here(path):
 
 async def test_clicks_from_before_the_credentials_count(mqtt_broker, path, tmp_path):
     """Recorded by a ranker that was nobody's, enrolled in the middle, by a file: its store is that client's then."""
-    write_credentials(tmp_path / "device-7.json", identity(mqtt_broker))
+    write_credentials(tmp_path / "device-7.json", identity(broker=mqtt_broker))
 
     def begin():
         ranker = SearchRanker(store=path)
@@ -101,7 +96,7 @@ async def test_clicks_from_before_the_credentials_count(mqtt_broker, path, tmp_p
         assert await asyncio.to_thread(ranker.wait_settled, PATIENCE_S)
         assert (ranker.receipts, ranker.n_updates_counted, ranker.counted_through) == ({"accepted": 1}, 1, 2)
         with pytest.raises(UsageError, match="enrolled already, as device-7 of 'mail'"):
-            ranker.enrol(identity(mqtt_broker))
+            ranker.enrol(identity(broker=mqtt_broker))
         await asyncio.to_thread(ranker.close)
     with stored(path) as store:
         assert store.owner == ("mail", "device-7")
@@ -109,7 +104,7 @@ async def test_clicks_from_before_the_credentials_count(mqtt_broker, path, tmp_p
 
 async def test_a_long_time_offline_keeps_the_newest_clicks(mqtt_broker, nowhere, path):
     """More than may wait: search and recording go on, the oldest make room, and what is left is in one update."""
-    with SearchRanker(identity(nowhere), store=path, privacy=Privacy(max_interactions=6)) as ranker:
+    with SearchRanker(identity(broker=nowhere), store=path, privacy=Privacy(max_interactions=6)) as ranker:
         with capture_logs() as logged:
             click(ranker, *range(10))
         assert [line["event"] for line in logged].count("interactions_dropped") == 1
@@ -120,7 +115,7 @@ async def test_a_long_time_offline_keeps_the_newest_clicks(mqtt_broker, nowhere,
     assert numbers == [5, 6, 7, 8, 9, 10]
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=6)
-        with SearchRanker(identity(mqtt_broker), store=path, privacy=Privacy(max_interactions=6)) as ranker:
+        with SearchRanker(identity(broker=mqtt_broker), store=path, privacy=Privacy(max_interactions=6)) as ranker:
             update = await federator.update()
             assert (update.n_interactions, update.after, update.through) == (6, 0, 10)
             await federator.receipt(update, ReceiptCode.ACCEPTED)
@@ -130,18 +125,18 @@ async def test_a_long_time_offline_keeps_the_newest_clicks(mqtt_broker, nowhere,
 
 def test_a_store_of_somebody_is_never_taken_over(nowhere, path):
     """Neither at a start nor by `enrol`; the ranker that is refused leaves it free for its owner."""
-    with SearchRanker(identity(nowhere), store=path) as ranker:
+    with SearchRanker(identity(broker=nowhere), store=path) as ranker:
         click(ranker, 1)
     with pytest.raises(SettingsError, match="belongs to mail/device-7, not to mail/device-8"):
-        SearchRanker(identity(nowhere, "device-8"), store=path)
+        SearchRanker(identity(broker=nowhere, name="device-8"), store=path)
     with SearchRanker(store=path) as ranker:
         with pytest.raises(SettingsError, match="belongs to mail/device-7, not to mail/device-8"):
-            ranker.enrol(identity(nowhere, "device-8"))
+            ranker.enrol(identity(broker=nowhere, name="device-8"))
         with pytest.raises(UsageError, match="not enrolled"):
             ranker.forget_me()
         click(ranker, 2)
         assert ranker.blocker is None
-        ranker.enrol(identity(nowhere))
+        ranker.enrol(identity(broker=nowhere))
         assert (ranker.client_id, ranker.n_waiting) == ("device-7", 2)
         wait_until(lambda: ranker.blocker is not None and ranker.blocker.kind == "broker_away")
         assert "foltr broker run" in ranker.blocker.message
@@ -202,7 +197,8 @@ async def test_threads_rank_and_record_while_models_come(mqtt_broker, path):
 
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=5, max_interactions=50)
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, experiment=Experiment(seed=3))
+        options = {"store": path, "experiment": Experiment(seed=3)}
+        ranker = await asyncio.to_thread(SearchRanker, identity(broker=mqtt_broker), **options)
         await asyncio.to_thread(ranker.wait_connected, PATIENCE_S)
         with ThreadPoolExecutor(n_threads) as pool:
             searching = [asyncio.get_running_loop().run_in_executor(pool, search, i) for i in range(n_threads)]
@@ -232,7 +228,7 @@ async def test_nobody_waits_for_learning(mqtt_broker, path, monkeypatch):
 
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=3)
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path)
+        ranker = await asyncio.to_thread(SearchRanker, identity(broker=mqtt_broker), store=path)
         await asyncio.to_thread(wait_until, lambda: ranker.model_version is not None)
         monkeypatch.setattr(WorkingModel, "learn", slowly)
         serps = [ranker.rank(DOCUMENTS) for _ in range(3)]
@@ -285,7 +281,7 @@ async def test_what_an_observer_does_harms_nobody(mqtt_broker, path):
         with capture_logs():
             ranker = SearchRanker(store=path, on_event=observe)
             click(ranker, 1)
-            await asyncio.to_thread(ranker.enrol, identity(mqtt_broker))
+            await asyncio.to_thread(ranker.enrol, identity(broker=mqtt_broker))
             await asyncio.to_thread(ranker.wait_connected, PATIENCE_S)
             await federator.announce(1, min_interactions=1)
             await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
@@ -306,13 +302,14 @@ def _is_free(path):
 @pytest.mark.parametrize("enrolled", [False, True])
 def test_a_closed_ranker_ranks_on_and_records_nothing(nowhere, path, enrolled):
     """Search never breaks; a click that cannot be kept is an error that says what to do."""
-    ranker = SearchRanker(identity(nowhere) if enrolled else None, store=path)
+    credentials = identity(broker=nowhere)
+    ranker = SearchRanker(credentials if enrolled else None, store=path)
     serp = ranker.rank(DOCUMENTS)
     ranker.close()
     ranker.close()
     assert ranker.rank(DOCUMENTS, k=3).ranking.tolist() == [0, 1, 2]
     assert str(ranker.state) == "closed: lists are in the application's order"
-    for use in (lambda: ranker.record_clicks(serp, [0]), lambda: ranker.enrol(identity(nowhere)), ranker.forget_me):
+    for use in (lambda: ranker.record_clicks(serp, [0]), lambda: ranker.enrol(credentials), ranker.forget_me):
         with pytest.raises(UsageError, match="it is closed: construct another one"):
             use()
     with stored(path) as store:
@@ -321,7 +318,7 @@ def test_a_closed_ranker_ranks_on_and_records_nothing(nowhere, path, enrolled):
 
 def test_a_ranker_that_nobody_has_any_more_is_closed(nowhere, path):
     """Its thread ends, and its store is free."""
-    ranker = SearchRanker(identity(nowhere, "let-go"), store=path)
+    ranker = SearchRanker(identity(broker=nowhere, name="let-go"), store=path)
     click(ranker, 1)
     del ranker
     gc.collect()
@@ -333,7 +330,7 @@ def test_a_ranker_that_nobody_has_any_more_is_closed(nowhere, path):
 def test_closing_while_others_record_loses_no_click_that_was_taken(nowhere, path):
     """Each is on disk, or was refused; nothing in between, and no other error."""
     for _ in range(3):
-        ranker = SearchRanker(identity(nowhere), store=path, privacy=Privacy(max_interactions=1000))
+        ranker = SearchRanker(identity(broker=nowhere), store=path, privacy=Privacy(max_interactions=1000))
         taken, others = [], []
 
         def record(ranker=ranker, taken=taken, others=others):
@@ -372,7 +369,7 @@ async def test_no_click_outlives_an_erasure(mqtt_broker, path):
 
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=1000, max_interactions=1000)
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path)
+        ranker = await asyncio.to_thread(SearchRanker, identity(broker=mqtt_broker), store=path)
         await asyncio.to_thread(ranker.wait_connected, PATIENCE_S)
         await federator.next("join")
         threads = [threading.Thread(target=record) for _ in range(3)]
@@ -397,7 +394,7 @@ async def test_a_ranker_asks_to_be_forgotten(mqtt_broker, path):
     """From a thread of the application: it gets the federation's receipt, and searches on without a trace."""
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=2)
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path)
+        ranker = await asyncio.to_thread(SearchRanker, identity(broker=mqtt_broker), store=path)
         await asyncio.to_thread(ranker.wait_connected, PATIENCE_S)
         await federator.next("join")
         before = ranker.rank(DOCUMENTS)

@@ -6,22 +6,15 @@ from support.federator_by_hand import N_FEATURES
 
 from foltr import FeatureSchema, SearchRanker
 from foltr.core.errors import DataError, SettingsError
-from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.schemas import Feature
-from foltr.core.protocol.signing import SigningKey
 
 SHOP = FeatureSchema(
     name="shop",
     version=1,
     features=[Feature(name=f"f{i}", scaling="min_max", low=0, high=10) for i in range(N_FEATURES)],
 )
-OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 NEWER = SHOP.model_copy(update={"version": 2})
 DOCUMENTS = 5.0 * np.eye(5, N_FEATURES)
-
-
-def identity(url):
-    return device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=url))
 
 
 def test_features_are_scaled_and_named_without_credentials_and_after_the_end(path):

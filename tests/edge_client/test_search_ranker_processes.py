@@ -1,22 +1,17 @@
-"""A ranker and the life of processes: killed, forked, ended without a word; each in a process of its own.
-
-Several that share a store: `test_shared_device.py` in ``workers``.
-"""
+"""A ranker and the life of processes: killed, forked, ended without a word; each in a process of its own."""
 
 import contextlib
 import sys
 
 import pytest
 from support.completed_process import completed
+from support.device_under_policy import identity
 from support.federator_by_hand import N_FEATURES, model
 
 from foltr.core.extras import MODULES
-from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
+from foltr.core.operator.credentials import write_credentials
 from foltr.core.protocol.codec import encode
-from foltr.core.protocol.signing import SigningKey
 from foltr.edge_client.store.store import DeviceStore
-
-OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 
 BEGIN = f"""
 import os, signal, sys, threading, time
@@ -35,15 +30,12 @@ def click():
 
 @pytest.fixture(params=["enrolled", pytest.param("", marks=pytest.mark.nightly)])
 def credentials(request, tmp_path, nowhere):
-    """None, or a file of a device whose broker is away."""
     return str(enrolled(tmp_path, nowhere)) if request.param else ""
 
 
 def enrolled(folder, broker_url):
-    """The file of a device's credentials."""
     file = folder / "device-7.json"
-    access = BrokerAccess(broker_url=broker_url)
-    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    write_credentials(file, identity(broker=broker_url))
     return file
 
 

@@ -4,12 +4,12 @@ import shutil
 
 import numpy as np
 import pytest
-from support.device_stores import stored
+from support.device_stores import disk_is_full, stored
+from support.device_under_policy import FEDERATOR, OPERATOR, identity
 from support.federator_by_hand import model
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import DataError, MessageError
-from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.codec import encode, open_envelope
 from foltr.core.protocol.enrolment import issue_federator_key
@@ -27,7 +27,6 @@ from foltr.edge_client.trust import Trust
 
 TOPICS = Topics("mail")
 STATUS, UPDATES = TOPICS.client("device-7", ClientTopic.STATUS), TOPICS.client("device-7", ClientTopic.UPDATES)
-OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 UPDATE = ModelUpdate(
     federation="mail",
     client_id="device-7",
@@ -41,12 +40,6 @@ UPDATE = ModelUpdate(
     body=DenseDelta(dim=1, values=pack_vector([1.0])),
 )
 HELLO = Join(federation="mail", client_id="device-7", sdk_version="1")
-
-
-def identity(serial=1):
-    return device_identity(
-        OPERATOR, FEDERATOR.public, "mail", "device-7", serial, BrokerAccess(broker_url="mqtt://broker")
-    )
 
 
 def killed_now(path, copy):
@@ -79,11 +72,7 @@ def test_sessions_rise_over_restarts_whatever_the_clock_says(store, monkeypatch)
         assert newest < sent[0] < sent[1] < sent[2] < will
         newest = will
         monkeypatch.setattr("foltr.core.protocol.signing.time.time_ns", lambda: 0)
-
-    def fail(*_):
-        raise DataError("device store: database or disk is full")
-
-    monkeypatch.setattr(store, "put_session", fail)
+    monkeypatch.setattr(store, "put_session", disk_is_full)
     sent, _ = sequences_of_a_session(session(store))
     assert newest < sent[0]
 
@@ -138,7 +127,7 @@ def test_a_device_of_the_same_name_is_told_apart(path, tmp_path, monkeypatch):
     """Enrolled anew, with another store, in the same millisecond: its joins have the same sequence numbers."""
     monkeypatch.setattr("foltr.core.protocol.signing.time.time_ns", lambda: 10**18)
     with stored(path) as store, stored(tmp_path / "other") as other:
-        devices = session(store, identity(1)), session(other, identity(2))
+        devices = session(store, identity()), session(other, identity(serial=2))
         joins = [device.sign(HELLO, ClientTopic.JOIN) for device in devices]
         assert open_envelope(joins[0]).sequence == open_envelope(joins[1]).sequence
         taken = [[device.is_of_this_session(answer_to(join)) for join in joins] for device in devices]
@@ -343,7 +332,8 @@ def test_nor_that_the_key_of_new_credentials_is_measured_by(store):
     assert believes(session(store, identity()), FEDERATOR, 2**63 - 1)
     store.put_session(1)
     key = SigningKey.generate()
-    credentials = identity(2).model_copy(update={"federator_key": key_to_text(key.public), "federator_key_sequence": 1})
+    newer = {"federator_key": key_to_text(key.public), "federator_key_sequence": 1}
+    credentials = identity(serial=2).model_copy(update=newer)
     device = session(store, credentials)
     assert [believes(device, key, sequence) for sequence in (7, 6, 7)] == [True, False, True]
 
@@ -370,11 +360,7 @@ def test_credentials_written_since_are_not_taken_back(store):
 
 def test_a_key_that_cannot_be_stored_is_believed_all_the_same(store, monkeypatch):
     """A full disk does not leave a device with a key that was stolen; the broker has the statement, too."""
-
-    def fail(*_):
-        raise DataError("device store: database or disk is full")
-
     device, key = session(store, identity()), SigningKey.generate()
-    monkeypatch.setattr(store, "set_meta", fail)
+    monkeypatch.setattr(store, "set_meta", disk_is_full)
     device.trust.receive_federator_key(statement(1, key))
     assert [believes(device, one) for one in (FEDERATOR, key)] == [False, True]

@@ -1,9 +1,8 @@
 """What a device sees of its federator: whether it is there, and whether its log of erasures was cut."""
 
 import pytest
-from support.device_stores import stored
+from support.device_stores import disk_is_full, stored
 
-from foltr.core.errors import DataError
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.heartbeat import FederatorStatus
@@ -75,8 +74,6 @@ def head(seq: int, watermark: int = 0, federation: str = "mail") -> AuditHead:
 
 
 class Listener:
-    """A watch on a store, and what it told."""
-
     def __init__(self, store, *, remembers=True):
         self.told = []
         self.watch = AuditWatch("mail", "device-7", store, self.told.append, remembers=remembers)
@@ -139,11 +136,7 @@ def test_a_store_that_is_full_or_of_other_software_costs_only_the_memory(store, 
     listener = Listener(store)
     assert listener.hear(head(2)) == []
     assert stored_heads(store) == [encode(head(2), TOPIC, 1)]
-
-    def full(*_):
-        raise DataError("device store: the disk is full")
-
-    monkeypatch.setattr(store, "set_meta", full)
+    monkeypatch.setattr(store, "set_meta", disk_is_full)
     assert listener.hear(head(5), head(3)) == [(5, 3)]
 
 

@@ -46,7 +46,6 @@ N_FEATURES = 3
 
 
 def at(seconds: float) -> datetime:
-    """A moment so many seconds into the test's story."""
     return NOW + timedelta(seconds=seconds)
 
 
@@ -120,7 +119,6 @@ class Stored(FederationStore):
         await self.complete_round(number, model, at(60), opens or self.opening(number + 1, version))
 
     async def read(self, statement: Executable) -> list[tuple[Any, ...]]:
-        """The rows of a statement in a transaction of its own."""
         async with self.db.reading() as connection:
             return [tuple(row) for row in await connection.execute(statement)]
 
@@ -198,7 +196,6 @@ async def steps_of(db: Database, question: Callable[[Database], Awaitable[Any]],
 
 @pytest.fixture
 async def migrated(migrated_url: str) -> AsyncIterator[Database]:
-    """A database at the newest revision, empty."""
     async with await open_migrated(migrated_url) as db:
         yield db
 
@@ -223,7 +220,6 @@ async def summing(stored: Stored) -> Stored:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> KeyStore:
-    """A folder of data keys, empty."""
     return KeyStore(tmp_path / "keys")
 
 

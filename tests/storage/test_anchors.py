@@ -36,7 +36,6 @@ async def standing(stored, anchor: int, number: int, n_rounds: int = 50) -> Vote
 
 
 async def restore(stored, version: int = 5, anchor: int = 1, **other) -> None:
-    """Make model ``version`` from the anchor; round 5 is open."""
     event = NewEvent(at(60), "model_rolled_back", "4 of 6", round=5)
     following = stored.opening(6, version, anchor_version=version)
     fields = {"abandons": 5, "next_opening": following, "events": [event]}

@@ -61,7 +61,6 @@ async def whole_rounds(stored) -> set[int]:
 
 
 async def parts(stored) -> dict[int, set[int]]:
-    """The rounds whose bodies are in each part."""
     found: dict[int, set[int]] = {}
     async with stored.db.reading() as connection:
         for part, number in await connection.execute(select(update_bodies.c.part, update_bodies.c.round).distinct()):

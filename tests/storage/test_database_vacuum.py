@@ -19,7 +19,6 @@ MARK = b"\xf0\x9f\x94\xa5what the leaver sent"
 
 
 def found_in(database: Database, *sought: bytes) -> list[str]:
-    """The database's files that hold any of these bytes."""
     file = Path(database.engine.url.database or "")
     files = [path for path in file.parent.iterdir() if path.is_file() and path.name.startswith(file.name)]
     assert file in files
@@ -132,7 +131,6 @@ async def test_postgresql_has_no_byte_of_a_name_either(stored) -> None:
 
 
 async def _holds(connection: AsyncConnection, sought: bytes) -> bool:
-    """Whether a file of the database has these bytes."""
     files = await connection.exec_driver_sql(
         "SELECT current_setting('data_directory') || '/' || pg_relation_filepath(oid) FROM pg_class "
         "WHERE relfilenode <> 0 OR relname IN ('pg_class', 'pg_statistic')"

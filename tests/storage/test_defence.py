@@ -132,7 +132,6 @@ async def test_what_was_kept_goes_with_a_model_that_is_withdrawn(unlearning) -> 
 
 
 async def swap(stored, memory: bytes, job: int = 1, version: int = 5) -> None:
-    """Put a job's model in service, in the place of the round that is open."""
     following = stored.opening(version + 2, version)
     completion = JobCompletion(version, at(101), {}, version + 1, following, defence_state=memory)
     await stored.complete_job(job, completion, lambda *_: "")

@@ -14,7 +14,6 @@ KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
 
 async def tell(stored, *changes, client="a"):
-    """Commit the changes in one batch; returns the client's row."""
     batch = [MembershipChange(client, kind, **more) for kind, more in changes]
     await stored.commit(Batch(membership=batch))
     return await get_client(stored.db, "web", client)

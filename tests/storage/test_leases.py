@@ -22,7 +22,6 @@ def _no_lease_runs_out_by_itself(monkeypatch) -> None:
 
 
 async def shift(stored, seconds: float) -> None:
-    """Move the end of the lease, as time would."""
     await stored.write(update(lease_tables.leases).values(expires_at=DatabaseNow(seconds)))
 
 

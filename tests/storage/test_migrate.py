@@ -67,7 +67,6 @@ class Following:
         self._step.unlink()
 
     def upgrade_in_a_process(self, url: str) -> int:
-        """Return the exit code of the process."""
         migrates = (
             "import asyncio, pathlib, sys\n"
             f"from {Database.__module__} import Database\n"
@@ -226,7 +225,6 @@ def _names(connection: Connection) -> list[str]:
 
 
 def _schema(connection: Connection) -> dict[str, Any]:
-    """Everything the database itself says about our tables."""
     inspector = inspect(connection)
 
     def ordered(items: Any) -> list[str]:

@@ -1,7 +1,4 @@
-"""What every store of a federation promises its writer: in SQLite, in PostgreSQL, and in the dicts of the simulation.
-
-The promises are tried one by one; `tests/simulation/test_store.py` compares all that a simulation stores.
-"""
+"""What every store of a federation promises its writer: in SQLite, in PostgreSQL and in the dicts of the simulation."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -22,11 +22,7 @@ def names_of(n: int) -> list[str]:
 
 @dataclass
 class Federation:
-    """Clients of which the first ``n_attackers`` attack, and what their rounds were made into.
-
-    Attributes:
-        refused: messages of the rounds that made no model.
-    """
+    """Clients of which the first ``n_attackers`` attack, what their rounds were made into, and which made no model."""
 
     n: int = 10
     n_attackers: int = 0

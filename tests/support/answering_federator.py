@@ -28,11 +28,7 @@ _LIMITS = UpdateLimits(BodySpec("dense", dim=1, n_values=1), max_interactions=1)
 
 
 class AnsweringFederator:
-    """What it knows lasts as long as this: `serve` it at a broker, stop it, and serve it again.
-
-    Attributes:
-        orders: those that were obeyed or refused.
-    """
+    """What it knows lasts as long as this: `serve` it at a broker, stop it, and serve it again."""
 
     def __init__(self, credentials: Credentials, members: Sequence[Credentials] = (), *, n_rounds: int = 1) -> None:
         self.credentials = credentials

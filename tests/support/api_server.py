@@ -19,14 +19,7 @@ FEDERATION = "mail"
 
 
 class Asked:
-    """A running server.
-
-    Attributes:
-        served: what it serves; its limits may be changed.
-        url: where it listens.
-        app: what answers.
-        connections: those that are open.
-    """
+    """A running server, the store it serves, whose limits may be changed, and the connections that are open."""
 
     def __init__(self, served: ServerState, url: str, app: FastAPI, connections: set[object]) -> None:
         self.served, self.url, self.app, self.connections = served, url, app, connections
@@ -36,11 +29,9 @@ class Asked:
         return self.served.tokens.add(role, self.served.federation, lasts_s, client_id)[0]
 
     async def get(self, path: str, token: str | None = None, **more: object) -> httpx2.Response:
-        """Ask once."""
         return await self._request("GET", path, token, more)
 
     async def post(self, path: str, token: str | None = None, **more: object) -> httpx2.Response:
-        """Post once."""
         return await self._request("POST", path, token, more)
 
     async def _request(self, method: str, path: str, token: str | None, more: dict[str, object]) -> httpx2.Response:

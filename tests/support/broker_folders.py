@@ -14,8 +14,6 @@ HOSTS = ("localhost", "127.0.0.1")
 
 
 class Folders:
-    """The broker's and the operator's."""
-
     def __init__(self, home: Path) -> None:
         self.broker, self.operator = home / "broker", home / "operator"
 

@@ -8,8 +8,6 @@ SENDER_FULL = Refusal(RefusalCause.SENDER_FULL, 2.0)
 
 
 class Clock:
-    """Stands still until it is told to go on."""
-
     def __init__(self, now=0.0):
         self.now = now
 
@@ -23,7 +21,6 @@ def sender_of(message):
 
 
 def message(topic="a", n_bytes=10):
-    """A message that counts with ``n_bytes``, its topic among them."""
     return InboundMessage(topic, bytes(n_bytes - len(topic)), retained=False)
 
 
@@ -32,7 +29,6 @@ def make_intake(clock=None, *, is_slow=lambda _: False, **limits):
 
 
 def offer_all(intake, *topics):
-    """Whether each was taken in."""
     return [intake.offer(message(topic)) is None for topic in topics]
 
 

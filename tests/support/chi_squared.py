@@ -5,12 +5,7 @@ import scipy
 
 
 def p_value(drawn, probability_of) -> float:
-    """Of the chi-squared test of integers against a probability for each, symmetric around 0 or not.
-
-    Args:
-        drawn: (n,) integers.
-        probability_of: takes an array of integers.
-    """
+    """Of the chi-squared test of (n,) integers against a probability for each, symmetric around 0 or not."""
     low, high = int(drawn.min()) - 1, int(drawn.max()) + 1
     values = np.arange(low, high + 1)
     expected = probability_of(values) * drawn.size

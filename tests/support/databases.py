@@ -1,8 +1,4 @@
-"""Databases at the newest revision: migrated once, then copied (SQLite) or emptied and used again (PostgreSQL).
-
-Making every table takes longer than most tests of what is stored. Tests of the migrations themselves begin with an
-empty database.
-"""
+"""Databases at the newest revision: migrated once, then copied (SQLite) or emptied and used again (PostgreSQL)."""
 
 import asyncio
 import functools
@@ -73,7 +69,6 @@ class PostgresDatabases:
         self._schema = server.sql(_SCHEMA, _MIGRATED)
 
     def empty(self) -> str:
-        """The URL of a new database without tables."""
         return self._create(_EMPTY)
 
     def drop(self, url: str) -> None:

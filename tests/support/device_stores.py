@@ -3,8 +3,9 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from foltr.core.errors import DataError
 from foltr.edge_client.store.store import DeviceStore
 
 
@@ -21,3 +22,8 @@ def member_store(path: Path | str, **options: Any) -> Iterator[DeviceStore]:
         if store.watermark() is None:
             store.settle(0)
         yield store
+
+
+def disk_is_full(*_: object, **__: object) -> NoReturn:
+    """In the place of what writes to a store."""
+    raise DataError("device store: database or disk is full")

@@ -49,9 +49,9 @@ INBOX, UPDATES, UNLEARNING = (
 )
 
 
-def identity(signed=None, serial=1, name="device-7", *, secure=False):
+def identity(signed=None, serial=1, name="device-7", *, secure=False, broker="mqtt://127.0.0.1"):
     """Credentials with a policy, or none; ``secure``: the enrolment in them is pinned."""
-    access = BrokerAccess(broker_url="mqtt://127.0.0.1")
+    access = BrokerAccess(broker_url=broker)
     credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", name, serial, access, secure=secure)
     text = None if signed is None else base64.b64encode(signed.signed).decode()
     return credentials.model_copy(update={"policy": text})
@@ -74,13 +74,7 @@ def learnable(n=16):
 
 
 class DeviceUnderPolicy:
-    """One device, its store and its federator's voice; it is joined unless told otherwise.
-
-    Args:
-        signed: the policy in its credentials, and of the rounds that are announced.
-        watermark: what the federation says counts.
-        credentials: others than those with the policy; None: it signs nothing.
-    """
+    """One device under a policy, its store and its federator's voice; it has joined unless told otherwise."""
 
     def __init__(self, path, signed=None, *, watermark=0, credentials="of the policy", on_event=None, **options):
         self.path = path

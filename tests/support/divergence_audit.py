@@ -56,14 +56,7 @@ def audit(
     entropy: Entropy,
     dims: tuple[int, ...] = DIMS,
 ) -> list[Finding]:
-    """Return what was found at 0, epsilon_0 / 2 and epsilon_0, in both directions, for each input.
-
-    Args:
-        mechanism: what is done, and what is claimed of it.
-        n_sums: of both neighbours together, for each input.
-        entropy: gives random bytes.
-        dims: of the inputs.
-    """
+    """Return what was found at 0, epsilon_0 / 2 and epsilon_0, in both directions, for an input of each of ``dims``."""
     n_bounds = 2 * 2 * 3 * len(dims)
     findings: list[Finding] = []
     for dim in dims:
@@ -100,10 +93,7 @@ def _best_threshold(likely: Scores, unlikely: Scores, epsilon: float) -> float:
 
 
 def lower_bound(count: int, n: int, doubt: float) -> float:
-    """Return what a probability is at least, but with so much doubt, where ``count`` of n trials had the event.
-
-    The least p at which n times the divergence of the observed frequency from p is at most ln(1 / doubt).
-    """
+    """The least p at which n times the divergence of the observed frequency from p is at most ln(1 / doubt)."""
     frequency = count / n
     low, high = 0.0, frequency
     for _ in range(60):
@@ -133,10 +123,7 @@ def _scores(mechanism: Mechanism, dim: int, n_sums: int, is_there: bool, entropy
 
 
 def _released(mechanism: Mechanism, dim: int, n: int, is_there: bool, entropy: Entropy) -> NDArray[np.int64]:
-    """(n, n_summed): sums as everybody together would see them who is not the client and not the honest helper.
-
-    Sums side by side make one long vector, so that masks and noise are drawn for all of them at once.
-    """
+    """(n, n_summed): sums side by side as everybody together would see them but the client and the honest helper."""
     update = np.full(dim, 50.0 * _CLIP_NORM)
     n_summed = mechanism.longest(dim).size
     vector = mechanism.encode(update, _CLIP_NORM, entropy) if is_there else np.zeros(n_summed, np.int64)

@@ -58,7 +58,6 @@ def signed(payload: str | dict, header: str = HEADER, key: SigningKey = KEY) -> 
 
 
 def refused(text: str, key: bytes = KEY.public) -> str:
-    """Why this is no receipt."""
     with pytest.raises(DataError) as refusal:
         verify_receipt(text, key)
     assert str(refusal.value).startswith("receipt: ")

@@ -31,11 +31,7 @@ QUIET_S = 0.15
 
 
 class Federator:
-    """Hears everything, says what it is told to, and takes every join and every leave.
-
-    Args:
-        key: what it signs with, and may sign with from now on; None signs nothing.
-    """
+    """Hears everything, says what it is told to, signed if it has a key, and takes every join and every leave."""
 
     def __init__(self, url, *, takes_joins=True, takes_leaves=True, key=None):
         self._heard = {topic: asyncio.Queue() for topic in ClientTopic}
@@ -74,12 +70,10 @@ class Federator:
             self._tasks.add(task)
 
     async def next(self, topic):
-        """The next message on a topic of the clients, as bytes."""
         async with asyncio.timeout(PATIENCE_S):
             return await self._heard[ClientTopic(topic)].get()
 
     def n_heard(self, topic):
-        """How many messages on a topic were not looked at yet."""
         return self._heard[ClientTopic(topic)].qsize()
 
     async def update(self):
@@ -119,7 +113,6 @@ class Federator:
         await self.say(TOPICS.client(update.client_id, ClientTopic.INBOX), receipt, key=key)
 
     async def accept(self, update, client):
-        """Have ``update`` count, and wait until its client knows."""
         await self.receipt(update, ReceiptCode.ACCEPTED)
         assert not (await client.wait_settled(PATIENCE_S)).is_pending
 
@@ -138,7 +131,6 @@ class Federator:
         await self.announce_round(number, newest, training, **said)
 
     async def forget_model(self):
-        """Have the broker retain none."""
         await self.link.publish(TOPICS.model, b"", retain=True)
 
     async def announce_round(self, number, newest, training=None, *, sequence=0, key=None, **said):
@@ -214,7 +206,6 @@ def see(client, *numbers):
 
 
 def enrolled(url, credentials, store=":memory:", **options):
-    """A device with credentials at this broker."""
     return EdgeClient(credentials, store=store, **grouped(broker=url, learner=adding_learner, seed=1, **options))
 
 

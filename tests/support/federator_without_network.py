@@ -28,8 +28,6 @@ GENEROUS = IntakeLimits(max_waiting_per_sender=10_000, burst=10_000)
 
 
 class HandClock:
-    """Stands still until it is set."""
-
     def __init__(self) -> None:
         self.at = 1_000.0
 
@@ -53,7 +51,6 @@ class Receipts:
         """All are sent at once here."""
 
     def codes(self) -> Counter[str]:
-        """How often each code was told to devices."""
         return Counter(one.code.value for one in self.sent if not isinstance(one, OrderAnswer))
 
 
@@ -89,8 +86,6 @@ class Retained:
 
 
 class Requests:
-    """What would be sent to helpers."""
-
     def __init__(self) -> None:
         self.sent: list[CheckRequest | OpenRequest] = []
 
@@ -98,14 +93,11 @@ class Requests:
         self.sent.extend(requests)
 
     def take(self) -> list[CheckRequest | OpenRequest]:
-        """Hand over what was sent since."""
         sent, self.sent = self.sent, []
         return sent
 
 
 class Served:
-    """An actor, driven turn by turn."""
-
     def __init__(
         self,
         db: Database,

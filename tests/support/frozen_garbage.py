@@ -1,8 +1,4 @@
-"""Collections of garbage pass over everything that this process had imported before it imported this.
-
-The process that others are forked from (`prepared_processes`) imports it, and so do they: a federator collects garbage
-when it starts, and would go through all of it and copy every page by that.
-"""
+"""Collections of garbage in forked processes (`prepared_processes`) pass over what was imported before this was."""
 
 import gc
 

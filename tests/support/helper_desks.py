@@ -38,13 +38,11 @@ class Running:
         self.hear(TOPICS.policy, federation.policy.signed)
 
     def restart(self):
-        """Only what is in the file is left."""
         self.store.close()
         self.store = HelperStore(self.path, f"{FEDERATION}/{self.pair.name}", exclusive=True)
         self.desk = RequestHandler(self.credentials, self.store, now=lambda: self.now)
 
     def tick(self):
-        """Let the clock tick until there is noise."""
         self.desk.noise.tick()
         self.desk.noise.release()
 
@@ -57,10 +55,7 @@ class Running:
         return self.desk.handle(topic, encode(request, topic, 7, key))
 
     def ask(self, federation, request):
-        """The answers, each of which is signed by this helper for the topic of its answers.
-
-        Once it has committed itself to a set it is asked for the sum, with the commitments of all others.
-        """
+        """The answers, each signed by this helper, which is asked for the sum once it is committed to a set."""
         answers = self.ask_once(federation, request)
         if answers and isinstance(answers[0], SetCommitment):
             return self.ask_once(federation, federation.agreed(request))

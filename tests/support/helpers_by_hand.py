@@ -20,11 +20,7 @@ K = TypeVar("K", bound="PlayedHelper")
 
 
 class PlayedHelper:
-    """One helper that knows the federation's policy.
-
-    Attributes:
-        loses_tickets: it forgets what it was shown as soon as it has answered.
-    """
+    """One helper that knows the federation's policy, and may forget what it was shown as soon as it has answered."""
 
     def __init__(self, federation: SecureFederation, pair: HelperPair, folder: Path) -> None:
         self.pair = pair
@@ -46,7 +42,6 @@ class PlayedHelper:
         assert self._desk.handle(TOPICS.policy, policy.signed) == []
 
     def answer(self, request: CheckRequest | OpenRequest) -> list[bytes]:
-        """Answer a request of the federator, as it goes over the wire."""
         self._desk.noise.tick()
         self._desk.noise.release()
         topic = TOPICS.helper_requests(self.pair.name)
@@ -68,7 +63,6 @@ class PlayedHelper:
         return message
 
     def lose_tickets(self) -> None:
-        """Forget what it was shown."""
         self._write("DELETE FROM checked_tickets")
 
     def lose_policies(self) -> None:
@@ -95,7 +89,6 @@ class PlayedHelper:
         self._write("INSERT INTO clients (client, participation) VALUES (?, ?)", (client, spent))
 
     def counted(self, client_id: str) -> int:
-        """Return how many participations of a client it has counted."""
         client = self.store._pseudonym(client_id)  # noqa: SLF001
         return int(self.store.rows("SELECT participation FROM clients WHERE client = ?", (client,))[0][0])
 
@@ -105,12 +98,10 @@ class PlayedHelper:
 
 
 def play(federation: SecureFederation, folder: Path) -> list[PlayedHelper]:
-    """Make the helpers of a federation, who know its policy."""
     return [PlayedHelper(federation, pair, folder) for pair in federation.helpers]
 
 
 def turned(helper: PlayedHelper, kind: type[K], **more: object) -> K:
-    """Return the same helper, which behaves otherwise from now on."""
     other = kind.__new__(kind)
     other.__dict__ = {**helper.__dict__, **more}
     return other

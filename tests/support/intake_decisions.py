@@ -27,7 +27,6 @@ def members(state, operator, *names):
 
 
 def told(decisions):
-    """What the devices are told."""
     receipts = [receipt for receipt in decisions.receipts if not isinstance(receipt, OrderAnswer)]
     return [(receipt.client_id, receipt.code.value) for receipt in receipts]
 

@@ -16,14 +16,7 @@ FORGOTTEN = "bob"
 
 
 class Kept:
-    """The federation's database, with its data keys in ``keys``; ``server`` is PostgreSQL's, None for SQLite.
-
-    Attributes:
-        file: SQLite's.
-        dest: has the backup of ``now``'s past.
-        keys_copy: where that put the data keys.
-        variables: the environment of commands: where the database, its keys and its programs are.
-    """
+    """A federation's database, PostgreSQL's or a file, its data keys, and where the backup of its past is."""
 
     def __init__(self, folder: Path, url: str, server: PostgresServer | None) -> None:
         self.folder, self.url, self.server = folder, url, server
@@ -34,7 +27,6 @@ class Kept:
 
     @property
     def backup(self) -> Path:
-        """The only one."""
         (found,) = self.dest.iterdir()
         return found
 
@@ -45,7 +37,6 @@ class Kept:
         return self.run("backup", "create", self.dest, "--keys-to", self.keys_copy, *words, code=code)
 
     def query(self, statement: str) -> str:
-        """One value of the database."""
         if self.server is not None:
             return self.server.sql(statement, self.url.rpartition("/")[2])
         with contextlib.closing(sqlite3.connect(self.file)) as connection:

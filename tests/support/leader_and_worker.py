@@ -21,8 +21,6 @@ FIRST_MODEL = model_hash(bytes(4))
 
 @dataclass
 class Both:
-    """A leader, and a worker beside it."""
-
     leader: Served
     worker: IngestWorker
     receipts: NumberedReceipts
@@ -35,7 +33,6 @@ class Both:
         await self.worker.turn()
 
     def gives(self, device, number=1, base=0, *, update_id="0" * 32, after=0, **more) -> None:
-        """Have the broker give an update to the worker."""
         made = device.update(number, base, update_id, after).model_copy(update={"base_hash": FIRST_MODEL, **more})
         payload = device.payload(ClientTopic.UPDATES, made, 1)
         self.worker.receive(InboundMessage(TOPICS.client(device.client_id, ClientTopic.UPDATES), payload, False))

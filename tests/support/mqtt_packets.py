@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 
 class PacketType(IntEnum):
-    """Those that a client sends."""
-
     CONNECT = 1
     PUBLISH = 3
     PUBACK = 4

@@ -57,11 +57,9 @@ class Subscriber:
         self._socket.close()
 
     def granted(self, *filters: str) -> list[bool]:
-        """Whether each of these filters was granted."""
         return self.asked(_subscribe(next(self._numbers), filters))
 
     def asked(self, packet: bytes) -> list[bool]:
-        """Send a packet that was made before, and read its answer."""
         self._socket.sendall(packet)
         while True:
             kind, rest = self._read_packet()
@@ -87,10 +85,7 @@ class Subscriber:
 
 
 def flood(access: BrokerAccess, seconds: float, each: int = 1000) -> tuple[int, int]:
-    """Subscribe for so long, in a session that is kept; how many filters were answered, and how many granted.
-
-    Where the broker ends the connection, connect again with half as many in each packet. It ends if the broker does.
-    """
+    """Subscribe for so long, with fewer in each packet if the broker hangs up; how many it answered, and granted."""
     # Made before: who attacks is not to take the processor from those who are attacked.
     filters = list(itertools.islice(deep_filters(), _MOST_FILTERS))
     packets = _packets(filters, each)

@@ -24,7 +24,6 @@ TOO_LONG = np.array([256 * 50, 0, 0])
 
 
 async def started(secure, n_clients=5, **changed):
-    """A federation whose updates prove their norms."""
     return await secure(n_clients, proofs=True, **changed)
 
 

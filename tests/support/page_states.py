@@ -11,6 +11,7 @@ from support.stored_rounds import founded
 
 from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.protocol.evaluations import Evaluation
+from foltr.storage import records
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.erasure.erasures import erase_client, note_key_destroyed
@@ -18,15 +19,6 @@ from foltr.storage.erasure_records import ErasureRequest
 from foltr.storage.federations import claim_federation
 from foltr.storage.lease_tables import leases
 from foltr.storage.leases import take_lease
-from foltr.storage.records import (
-    Batch,
-    MembershipChange,
-    NewAggregation,
-    NewEvent,
-    NewFate,
-    QuarantineChange,
-    RoundOpening,
-)
 from foltr.storage.rounds import abandon_round
 
 LEADER = "north:47:5e0c93b2"
@@ -39,11 +31,11 @@ async def many_rounds(db_url, n_rounds=40, n_devices=5, quorum=2):
     began = now - timedelta(seconds=61 * n_rounds)
     names = [f"device-{i}" for i in range(n_devices)]
     async with await open_migrated(db_url) as db:
-        opening = RoundOpening(1, 0, quorum, n_devices, 0.0, 600.0, began, began + timedelta(seconds=600))
+        opening = records.RoundOpening(1, 0, quorum, n_devices, 0.0, 600.0, began, began + timedelta(seconds=600))
         stored = await founded(db, FEDERATION, replace(opening, aggregation="adaptive"), pseudonym_key=_KEY)
         await stored.open()
         await stored.join(*names, sdk_version="0.1.0")
-        await stored.commit(events=[NewEvent(began, "federator_started")])
+        await stored.commit(events=[records.NewEvent(began, "federator_started")])
         marks = dict.fromkeys(names, 0)
 
         def sent(name, at, update_id, **more):
@@ -59,7 +51,7 @@ async def many_rounds(db_url, n_rounds=40, n_devices=5, quorum=2):
             some = [names[(number + i) % n_devices] for i in range(n_sent)]
             learned = 0.72 - 0.24 * math.exp(-number / 12) + 0.015 * math.sin(1.7 * number)
             does = Evaluation(clicked=0.8, reward=learned, base_reward=0.5 + 0.01 * math.sin(2.9 * number))
-            late = [NewEvent(at, "update_rejected", "too late", "late", names[-1], number)] * (number % 3)
+            late = [records.NewEvent(at, "update_rejected", "too late", "late", names[-1], number)] * (number % 3)
             await stored.commit(updates=[sent(name, at, f"{number}", evaluation=does) for name in some], events=late)
             following = replace(stored.opening, opened_at=at, closes_at=at + timedelta(seconds=600))
             if fails:
@@ -76,9 +68,9 @@ def _fates(names, number):
     odd = "clipped" if number % 4 == 0 else "dropped" if number % 9 == 0 else "kept"
     why = {"clipped": "norm 3.2 of at most 1", "dropped": "far from its neighbours", "kept": ""}
     n = len(names)
-    rest = [NewFate(name, "kept", 1 / n, 0.4, "") for name in names[:-1]]
-    return NewAggregation(
-        "mean", "{}", None, [*rest, NewFate(names[-1], odd, 0.0 if odd == "dropped" else 1 / n, 3.2, why[odd])]
+    rest = [records.NewFate(name, "kept", 1 / n, 0.4, "") for name in names[:-1]]
+    return records.NewAggregation(
+        "mean", "{}", None, [*rest, records.NewFate(names[-1], odd, 0.0 if odd == "dropped" else 1 / n, 3.2, why[odd])]
     )
 
 
@@ -100,18 +92,18 @@ async def leaderless(db):
 async def flooded(db, n=20_000):
     """A stranger sent as many malformed updates to round 39, and one device many that were late."""
     at, epoch = datetime.now(UTC) - timedelta(seconds=30), await claim_federation(db, FEDERATION, 0.0)
-    junk = [NewEvent(at, "update_rejected", "no message of this protocol", "malformed", "mallory", 39, n)]
-    slow = [NewEvent(at, "update_rejected", "too late", "late", "device-3", 39, 240)]
-    await commit_batch(db, FEDERATION, epoch, Batch(events=[*junk, *slow]))
+    junk = [records.NewEvent(at, "update_rejected", "no message of this protocol", "malformed", "mallory", 39, n)]
+    slow = [records.NewEvent(at, "update_rejected", "too late", "late", "device-3", 39, 240)]
+    await commit_batch(db, FEDERATION, epoch, records.Batch(events=[*junk, *slow]))
 
 
 async def quarantined(db, name="device-2"):
     """One device is in quarantine, and another offline."""
     at, epoch = datetime.now(UTC) - timedelta(seconds=30), await claim_federation(db, FEDERATION, 0.0)
-    gone = MembershipChange("device-1", "offline", at, status_sequence=1, sequence=1)
-    out = QuarantineChange(name, at, "it flips signs")
-    noted = [NewEvent(at, "client_quarantined", "it flips signs", client_id=name, round=40)]
-    await commit_batch(db, FEDERATION, epoch, Batch(membership=[gone], quarantines=[out], events=noted))
+    gone = records.MembershipChange("device-1", "offline", at, status_sequence=1, sequence=1)
+    out = records.QuarantineChange(name, at, "it flips signs")
+    noted = [records.NewEvent(at, "client_quarantined", "it flips signs", client_id=name, round=40)]
+    await commit_batch(db, FEDERATION, epoch, records.Batch(membership=[gone], quarantines=[out], events=noted))
 
 
 async def erased(db, name="device-4"):

@@ -1,8 +1,4 @@
-"""Norm proofs in plain integers: written from the design alone, slow, and with nothing of foltr's arithmetic in it.
-
-An honest device and a verifier compute the same here as in `foltr.core.secure.norm_proof`; and a forger proves whatever
-it likes, as well as it can be proven.
-"""
+"""Norm proofs in plain integers, honest and forged: written from the design alone, without foltr's arithmetic."""
 
 import itertools
 import math

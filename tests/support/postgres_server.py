@@ -15,14 +15,7 @@ from support.worker_shared import made_once
 
 
 class PostgresServer(ServerProcess):
-    """A PostgreSQL cluster in a temporary folder, on a loopback port and a Unix socket.
-
-    Attributes:
-        description: which binaries run it.
-        programs: the folder of its programs, such as createdb and pg_dump.
-        port: its loopback port.
-        socket_dir: the folder of its Unix socket.
-    """
+    """A PostgreSQL cluster in a temporary folder, on a loopback port and a Unix socket."""
 
     def __init__(self) -> None:
         need_servers()
@@ -46,7 +39,6 @@ class PostgresServer(ServerProcess):
             raise MissingError(f"initdb failed: {error} {output.decode(errors='replace')}") from error
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
         command = [
             *(*self._as_user, self.programs / "postgres"),
             *("-D", str(self.data), "-p", str(self.port), "-k", str(self.socket_dir)),
@@ -67,20 +59,16 @@ class PostgresServer(ServerProcess):
         self._end(signal.SIGQUIT)  # SIGKILL would leave the children holding the data folder
 
     def remove(self) -> None:
-        """Stop it and delete its data."""
         self.stop()
         shutil.rmtree(self.home, ignore_errors=True)
 
     def url(self, database: str) -> str:
-        """The URL of one of its databases, over TCP."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     def socket_url(self, database: str) -> str:
-        """The URL of one of its databases, over the Unix socket."""
         return f"postgresql://postgres@/{database}?host={self.socket_dir}&port={self.port}"
 
     def sql(self, statement: str, database: str = "postgres") -> str:
-        """Run one statement with psql."""
         words = ("-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port))
         return self._done([self.programs / "psql", *words, "-U", "postgres", "-d", database, "-c", statement]).strip()
 

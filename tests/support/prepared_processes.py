@@ -43,24 +43,14 @@ _CONTEXT.set_forkserver_preload(
 
 
 def with_defaults(places: Mapping[str, Mapping[str, object] | float]) -> dict[str, str]:
-    """The variable by which classes and functions of a process, ``module.name``, have other defaults there.
-
-    A number takes the place of a constant.
-    """
+    """The variable by which a process has other defaults of ``module.name``, or another number as that constant."""
     return {DEFAULTS: json.dumps(places)}
 
 
 class PreparedProcess:
     """One running ``foltr`` command, or another program; used as a `subprocess.Popen` is.
 
-    Args:
-        words: its arguments.
-        output: the descriptor of a file that it prints to; None: a pipe.
-        errors: the descriptor of a file for its errors; None: they go where the output goes.
-        program: a Python file to run; None: ``foltr``.
-
-    Attributes:
-        stdout: what it prints, where that is a pipe.
+    Output goes to a file's descriptor or a pipe, errors to another or with it; ``program`` is a Python file.
     """
 
     def __init__(

@@ -25,12 +25,10 @@ def reversals_of(scores, ranking):
 
 
 def shown_by(device, training, features, k, rng):
-    """Return the list that a method's device part shows, and its variant."""
     scores, variant = device.scores(features, exploring=True)
     return make_list(training, scores, k, rng), variant
 
 
 def interaction_of(i, features, shown, clicks, variant=0, base_version=None):
-    """Return the interaction of a list that `shown_by` made."""
     seen = (features, shown.ranking, clicks, variant, base_version)
     return Interaction(i, *seen, shown.reversals, shown.log_probability)

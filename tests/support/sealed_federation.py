@@ -51,11 +51,7 @@ class Device:
 
 
 class SealedFederation:
-    """Federation mail, of FOLtR-ES.
-
-    Attributes:
-        newest: the newest completed round.
-    """
+    """Federation mail, of FOLtR-ES, and its newest completed round."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -67,7 +63,6 @@ class SealedFederation:
         await self._served.join(self._devices.values())
 
     async def learn(self, n_rounds: int) -> None:
-        """Complete so many rounds, each of all devices."""
         for _ in range(n_rounds):
             self.newest += 1
             for device in self._devices.values():
@@ -75,7 +70,6 @@ class SealedFederation:
             await self._served.turn()
 
     async def forget(self, name: str) -> None:
-        """Erase one, with its data key."""
         await forget(self._served, self._devices.pop(name))
         await self._served.turn()
 

@@ -49,8 +49,6 @@ class HelperPair:
 
 @dataclass(frozen=True)
 class MaskingClient:
-    """A client's key, and the enrolment that it shows."""
-
     name: str
     key: SigningKey
     enrolment: bytes
@@ -58,12 +56,7 @@ class MaskingClient:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What a client sends in a round; ``vector`` is what nobody else knows.
-
-    Attributes:
-        masked: (n_summed,) the vector behind masks, and what is beside it, if there is anything.
-        proof: their proofs behind the same masks; empty where the policy asks for none.
-    """
+    """What a client sends in a round: a vector that nobody else knows, behind masks, and its proofs."""
 
     client: MaskingClient
     vector: NDArray[np.int64]
@@ -78,12 +71,7 @@ class Contribution:
 
 
 class SecureFederation:
-    """Everybody's keys, and a policy under which few clients are enough.
-
-    Args:
-        proofs: whether its policies ask for norm proofs, unless told otherwise.
-        changed: fields of the policy.
-    """
+    """Everybody's keys, and a policy, with the fields that are given, under which few clients are enough."""
 
     def __init__(self, n_helpers: int = 2, dim: int = 3, *, proofs: bool = False, **changed: Any) -> None:
         self.operator = SigningKey.generate()
@@ -96,11 +84,7 @@ class SecureFederation:
         self.policy = self.issue(**changed)
 
     def issue(self, *, proofs: bool | None = None, **changed: Any) -> SignedPolicy:
-        """Issue a policy; what is not named is as in the first one. All that ask for norm proofs have one verify key.
-
-        Args:
-            proofs: whether it asks for norm proofs; None: as all others of this federation.
-        """
+        """Issue a policy with the fields that are named. All that ask for norm proofs have one verify key."""
         if self.proofs if proofs is None else proofs:
             changed = {"norm_proof": self._sealed_verify_key(**changed), **changed}
         fields: dict[str, Any] = {
@@ -163,18 +147,10 @@ class SecureFederation:
         epoch: int = 0,
         **changed: Any,
     ) -> Contribution:
-        """Mask a vector, and its proof where the policy asks for one, and seal the seeds.
+        """Mask a vector, and its proof if the policy asks for one, and seal the seeds to the keys of an epoch.
 
-        Args:
-            vector: small integers if none is given.
-            opinion: -1 worse, 1 better, 0 neither; it says nothing where the policy has no votes.
-            votes: what is sent as all that is beside the vector, where it is not what a device would send.
-            earned: the means of an evaluation; None: it says nothing, which looks like no clicks.
-            credited: the credits of its lists.
-            proof: what is sent as one, before it is masked; honest if none is given.
-            spoiled: the places of seals that nobody can open.
-            epoch: to whose keys the seeds are sealed.
-            changed: fields of the ticket.
+        A device makes ``votes``, all that is beside the vector, of its opinion (-1 worse, 1 better), the means that it
+        earned and the credits, and an honest proof; others may be sent. Nobody can open the seals at spoiled places.
         """
         policy = policy or self.policy
         rules = policy.policy
@@ -211,7 +187,6 @@ class SecureFederation:
     def check(
         self, contributions: Sequence[Contribution], helper: str = "north", first: int = 0, **changed: Any
     ) -> CheckRequest:
-        """Ask a helper to check these tickets, with the enrolments of those who sent them."""
         tickets = [contribution.ticket for contribution in contributions]
         enrolments = [contribution.client.enrolment for contribution in contributions]
         fields = {**self.about(helper), "first": first, "tickets": tickets, "enrolments": enrolments}
@@ -224,7 +199,6 @@ class SecureFederation:
         helper: str = "north",
         **changed: Any,
     ) -> OpenRequest:
-        """Ask a helper to open the sum of the tickets at these positions, or of all."""
         positions = list(range(len(contributions)) if kept is None else kept)
         fields = {
             **self.about(helper),
@@ -250,7 +224,6 @@ class SecureFederation:
         return request.model_copy(update={"commitments": commitments})
 
     def about(self, helper: str) -> dict[str, Any]:
-        """Return the fields that all messages of a helper have."""
         about = {"federation": FEDERATION, "helper": helper, "policy_hash": self.policy.hash}
         return {**about, "round": 4, "cohort": 0}
 

@@ -94,13 +94,7 @@ class SecureRounds:
         update: dict[str, Any] | None = None,
         **ticket: Any,
     ) -> ModelUpdate:
-        """Make what a client sends to the open round.
-
-        Args:
-            vector: its integers.
-            update: other fields than those that fit.
-            ticket: likewise, of the ticket.
-        """
+        """Make what a client sends to the open round, with other fields of the update or the ticket if given."""
         current = self.served.actor.state.current_round
         number = current.number if number is None else number
         members = self.served.actor.state.members
@@ -147,7 +141,6 @@ class SecureRounds:
         self.served.actor.receive(InboundMessage(topic, payload, retained=False))
 
     async def until_closed(self, number: int = 1, *, without: Collection[str] = ()) -> RoundRow:
-        """Let helpers answer until the round has ended, and return it as it is stored."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 row = await find_round(self.served.db, FEDERATION, number)
@@ -158,14 +151,12 @@ class SecureRounds:
                 await asyncio.sleep(PAUSE_S)
 
     async def until(self, state: RoundState, *, without: Collection[str] = ()) -> None:
-        """Let helpers answer until the round is in a state."""
         async with asyncio.timeout(PATIENCE_S):
             while self.state is not state:
                 await self.answer(without=without)
                 await asyncio.sleep(PAUSE_S)
 
     async def restart(self) -> None:
-        """Start another federator on the same database."""
         clock = self.served.clock
         self.served = await self.start_actor()
         self.served.clock.at = clock.at

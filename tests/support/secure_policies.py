@@ -36,10 +36,7 @@ def policy(
 ):
     """A policy as its operator signs it; of two interactions an update, unless told otherwise.
 
-    Args:
-        proofs: whether it asks for norm proofs; its verify key is `VERIFY_KEY`.
-        after: the policy that it follows from, in the operator's folder.
-        vote_weight, evaluation_weight, credit_weight: of what it asks for beside updates; 0: for none.
+    It follows from the policy ``after``, and asks for norm proofs under `VERIFY_KEY` and for what has a weight.
     """
     bound = bound_for(dim)
     if after is not None:

@@ -56,11 +56,7 @@ _ports = _ports_of_this_worker()
 
 
 def free_port() -> int:
-    """A loopback TCP port nobody listens on now, nor any other test of this run later.
-
-    Below those that systems give to connections: tests beside this one open many, and a server that is stopped would
-    find one of them on its port when it starts again.
-    """
+    """A free loopback port, for one test of this run only, and below those that connections are given."""
     for port in itertools.islice(_ports, 1000):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -69,7 +65,6 @@ def free_port() -> int:
 
 
 def accepts(port: int) -> bool:
-    """Whether something accepts connections on the loopback port."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S):
             return True
@@ -83,7 +78,6 @@ class ServerProcess:
     _process: "subprocess.Popen[bytes] | None" = None
 
     def _run(self, name: str, command: Sequence[str | Path], log: Path, ready: Callable[[], bool], cwd: Path) -> None:
-        """Start it, and wait until it is ready."""
         with log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, cwd=cwd)
         give_up_at = time.monotonic() + PATIENCE_S  # clock: patience
@@ -95,12 +89,10 @@ class ServerProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
-        """Its process; None where it does not run."""
         return None if self._process is None else self._process.pid
 
     def stop(self) -> None:
@@ -125,12 +117,7 @@ class ServerProcess:
 
 
 class MosquittoServer(ServerProcess):
-    """A Mosquitto broker on a loopback port, which keeps its port and its data when it is restarted.
-
-    Attributes:
-        url: its address, ``mqtt://127.0.0.1:port``.
-        description: which binary runs it.
-    """
+    """A Mosquitto broker on a loopback port, which keeps its port and its data when it is restarted."""
 
     def __init__(self, folder: Path, extra_config: str = "") -> None:
         need_servers()
@@ -147,7 +134,6 @@ class MosquittoServer(ServerProcess):
         self.config.write_text(self._configuration(extra_config))
 
     def start(self) -> None:
-        """Start it, and wait until it accepts."""
         command = [self._binary, "-c", self.config]
         self._run("Mosquitto", command, self.log, partial(accepts, self.port), self.folder)
 
@@ -179,12 +165,7 @@ class MosquittoServer(ServerProcess):
 
 
 class ProvisionedMosquitto(MosquittoServer):
-    """A Mosquitto with TLS and access control, as ``foltr broker config`` sets it up.
-
-    Attributes:
-        broker_dir: what the broker reads.
-        operator_dir: from where users are let in.
-    """
+    """A Mosquitto with TLS and access control, as ``foltr broker config`` sets it up."""
 
     def __init__(self, folder: Path, access: str, federation: str = "fed", user: str | None = None) -> None:
         super().__init__(folder)
@@ -210,7 +191,6 @@ class ProvisionedMosquitto(MosquittoServer):
         self.url = provision_broker(self.operator_dir, settings, hosts=hosts).broker_url
 
     def service(self, name: str) -> BrokerAccess:
-        """The credentials of ``federator`` or ``operator``."""
         return read_access(self.operator_dir / f"{name}.broker.json")
 
     def enrol(self, *names: str) -> list[BrokerAccess]:
@@ -221,12 +201,7 @@ class ProvisionedMosquitto(MosquittoServer):
 
 
 class NatsCluster(ServerProcess):
-    """NATS with its MQTT on a loopback port: a cluster of one server.
-
-    Attributes:
-        urls: its address, ``mqtt://127.0.0.1:port``.
-        description: which binary runs it.
-    """
+    """NATS with its MQTT on a loopback port: a cluster of one server."""
 
     def __init__(self, folder: Path) -> None:
         need_servers()
@@ -238,7 +213,6 @@ class NatsCluster(ServerProcess):
         self.urls = [f"mqtt://127.0.0.1:{self._port}"]
 
     def start(self) -> None:
-        """Start it, and wait until it accepts."""
         config = self._folder / "nats.conf"
         # JetStream is what keeps MQTT's sessions.
         lines = [
@@ -253,12 +227,7 @@ class NatsCluster(ServerProcess):
 
 
 class IotcoreServer:
-    """The embedded broker of the wheel ``iotcore`` on a loopback port (MQTT 3.1.1 only).
-
-    Attributes:
-        url: its address, ``mqtt://127.0.0.1:port``.
-        description: which version runs it.
-    """
+    """The embedded broker of the wheel ``iotcore`` on a loopback port (MQTT 3.1.1 only)."""
 
     def __init__(self) -> None:
         need_servers()
@@ -272,9 +241,7 @@ class IotcoreServer:
         self._broker = iotcore.Broker(listen="127.0.0.1", port=self.port, max_payload_size=1_000_000)
 
     def start(self) -> None:
-        """Start it and wait until it accepts."""
         self._broker.start(timeout=PATIENCE_S)
 
     def stop(self) -> None:
-        """End it; it keeps nothing."""
         self._broker.stop(timeout=PATIENCE_S)

@@ -1,7 +1,4 @@
-"""The tests that `make test-quick` leaves out, by name in ``tests/slow_tests.txt``.
-
-``make slow-tests`` measures them. A test is slow if all its cases together take `SLOW_S` or more when idle.
-"""
+"""The tests that `make test-quick` leaves out, by name in ``tests/slow_tests.txt``; `make slow-tests` measures them."""
 
 import re
 import sys
@@ -19,7 +16,6 @@ def slow_tests() -> frozenset[str]:
 
 
 def without_case(node_id: str) -> str:
-    """The name of a test without the case in brackets."""
     return node_id.partition("[")[0]
 
 

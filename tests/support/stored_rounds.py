@@ -39,7 +39,6 @@ class StoredRounds:
         return replace(made, **more)
 
     async def complete(self, at: datetime, *, following: RoundOpening | None = None, **made: Any) -> None:
-        """End the newest round with a model, and open the next one on it."""
         number, version = self.opening.number, self.opening.base_version + 1
         await begin_aggregation(self.db, self.name, self.epoch, number)
         following = replace(following or self.opening, number=number + 1, base_version=version)
@@ -49,6 +48,5 @@ class StoredRounds:
 
 
 async def founded(db: Database, name: str, opening: RoundOpening, dim: int = 1, **more: Any) -> StoredRounds:
-    """Make a federation, whose first round will be as in ``opening``."""
     await create_federation(db, name, dim, "linear", bytes(4 * dim), opening.opened_at, **more)
     return StoredRounds(db, name, await claim_federation(db, name, 0.0), opening, dim)

@@ -48,7 +48,6 @@ def delta(values: Sequence[float]) -> DenseDelta:
 
 
 def ask(served: Any, device: Any) -> None:
-    """Have a device ask to be forgotten with the next turn."""
     served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
 
 
@@ -70,7 +69,6 @@ def step_of(served: Any) -> UnlearningRound:
 def answer(
     served: Any, device: Any, values: Sequence[float], step: UnlearningRound | None = None, n_interactions: int = 1
 ) -> None:
-    """Have a device answer a step with the next turn; None is the open one."""
     step = step_of(served) if step is None else step
     named = {"federation": "mail", "client_id": device.client_id, "job": step.job, "step": step.step}
     update = UnlearningUpdate(**named, n_interactions=n_interactions, body=delta(values))

@@ -73,13 +73,11 @@ async def ruin(served, devices) -> None:
 
 
 def answer(served, devices, gone: str = "") -> None:
-    """Answer the step that is asked, if one is."""
     for name in sorted(set(devices) - set(gone)) if served.retained.topics.get(STEP) is not None else ():
         unlearning_steps.answer(served, devices[name], np.eye(D)[ord(name) % D], n_interactions=5)
 
 
 async def unlearn(served, devices, gone: str = "") -> None:
-    """Answer all steps of the job, up to the swap."""
     for _ in range(80):
         answer(served, devices, gone)
         await served.turn()

@@ -11,10 +11,7 @@ VARIABLE = "FOLTR_TEST_MADE_ONCE"
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """Return what ``make`` has written at a path of that name, here or in another worker; nobody changes it.
-
-    Where ``make`` raises, nothing is kept, and the next who asks tries again.
-    """
+    """Return what ``make`` has written at a path of that name, here or in another worker; nobody changes it."""
     folder = Path(os.environ[VARIABLE])
     made = folder / name
     with (folder / f"{name}.lock").open("w") as lock:

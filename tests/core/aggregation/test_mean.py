@@ -12,7 +12,6 @@ from foltr.core.errors import DataError
 
 
 def mean_of(updates: Iterable[tuple[np.ndarray, float]], dim: int) -> np.ndarray:
-    """The weighted mean of (update, weight) pairs."""
     running = RunningMean(dim)
     for vector, weight in updates:
         running.add(vector, weight)

@@ -17,19 +17,16 @@ PLAIN_RULES = [rule for rule in RULES if rule != "adaptive"]
 
 
 def ids(n: int) -> list[str]:
-    """client-00, client-01 ..."""
     return [f"client-{i:02}" for i in range(n)]
 
 
 def aggregate(text: str, rows: np.ndarray, weights: np.ndarray | None = None, **settings: Any) -> RoundAggregate:
-    """A round without memory."""
     spec = read_rule(text, **settings)
     used = np.ones(len(rows)) if weights is None else weights
     return aggregate_round(spec, ids(len(rows)), rows, used, None, np.random.default_rng(4))
 
 
 def fate_of(result: RoundAggregate, i: int) -> ClientFate:
-    """Of the i-th client."""
     fate = result.report.fates[i]
     assert fate.client_id == ids(i + 1)[-1]
     return fate

@@ -24,7 +24,6 @@ def dataset(*relevance: list[int]) -> RankingDataset:
 
 
 def value(name: str, *grades: int) -> float:
-    """Of one query whose documents are ranked as given."""
     scores = -np.arange(len(grades), dtype=np.float32)
     return float(values_by_query([read_metric(name)], scores, dataset(list(grades)))[name][0])
 

@@ -28,8 +28,6 @@ class CrashError(Exception):
 
 @pytest.fixture
 def dies_at(monkeypatch):
-    """A desk that dies at this step."""
-
     @contextmanager
     def dies(step):
         def die(here):
@@ -44,8 +42,6 @@ def dies_at(monkeypatch):
 
 
 class Device:
-    """What a device has: the token's key, and two keys of its own."""
-
     def __init__(self, record, token_key):
         self.token, self.token_key = record.token, token_key
         self.key, self.reply_key = SigningKey.generate(), SealingKey.generate()
@@ -212,8 +208,6 @@ def test_what_is_no_request_of_the_tokens_holder_uses_up_nothing(folder):
 
 
 class _Claims:
-    """Another key's public half, and a signature of one's own."""
-
     def __init__(self, key):
         self.public, self.sign = key.public, SigningKey.generate().sign
 

@@ -117,7 +117,6 @@ def test_a_sender_signs_each_message_with_a_higher_sequence_number():
 
 
 def captured(kind):
-    """The first captured message of this kind."""
     return next(message for message, _ in MESSAGES if isinstance(message, kind))
 
 

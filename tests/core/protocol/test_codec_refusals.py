@@ -24,7 +24,6 @@ def envelope_with(**parts):
 
 
 def update_of(kind, **fields):
-    """An envelope with an update that has this body."""
     return envelope({**UPDATE, "body": {"kind": kind, **fields}}, kind="update")
 
 

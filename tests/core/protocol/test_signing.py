@@ -101,8 +101,6 @@ def test_what_is_signed_names_the_protocol():
 
 
 class Clock:
-    """Shows the times it is given, then stands still."""
-
     def __init__(self, *times_ns):
         self._times = list(times_ns)
 

@@ -10,7 +10,6 @@ from foltr.core.secure.polynomials import coefficients_of, odd_values, values_of
 
 
 def at(coefficients: list[int], point: int) -> int:
-    """The value of a polynomial, by integers of any size."""
     return sum(c * pow(point, i, MODULUS) for i, c in enumerate(coefficients)) % MODULUS
 
 

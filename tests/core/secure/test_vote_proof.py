@@ -5,21 +5,14 @@ import os
 
 import numpy as np
 
+from foltr.core.secure import vote_proof
 from foltr.core.secure.accounting import N_VOTES
 from foltr.core.secure.field import MODULUS
-from foltr.core.secure.vote_proof import (
-    ANSWERS_A_VOTE,
-    PROOFS_A_VOTE,
-    answer_votes,
-    is_vote_proof_valid,
-    prove_votes,
-    vote_point,
-)
 
 VERIFY_KEY = bytes(range(32))
 WEIGHT = 64
 WEIGHTS = (WEIGHT, WEIGHT)
-POINTS = [vote_point(VERIFY_KEY, i.to_bytes(32, "big")) for i in range(300)]
+POINTS = [vote_proof.vote_point(VERIFY_KEY, i.to_bytes(32, "big")) for i in range(300)]
 HALF = (MODULUS + 1) // 2
 LIES = {
     "one": 1,
@@ -42,11 +35,10 @@ def words(*numbers):
 
 
 def passes(votes, proof, point):
-    return is_vote_proof_valid(answer_votes(votes, proof, point), WEIGHTS)
+    return vote_proof.is_vote_proof_valid(vote_proof.answer_votes(votes, proof, point), WEIGHTS)
 
 
 def entropy_of(*numbers):
-    """Random bytes that are these words."""
     return lambda _: np.array(numbers, "<u8").tobytes()
 
 
@@ -54,15 +46,17 @@ def test_votes_of_nothing_or_the_weight_always_pass():
     """Whatever was drawn and asked; more votes, fewer, negative ones and fractions are refused at every point."""
     for votes in [(0, 0), (WEIGHT, 0), (0, WEIGHT), (WEIGHT, WEIGHT)]:
         for point in (1, 2, MODULUS - 1, *POINTS):
-            proof = prove_votes(words(*votes), WEIGHTS, os.urandom)
-            assert proof.size == PROOFS_A_VOTE * N_VOTES, votes
-            assert answer_votes(words(*votes), proof, point).size == ANSWERS_A_VOTE * N_VOTES, votes
+            proof = vote_proof.prove_votes(words(*votes), WEIGHTS, os.urandom)
+            assert proof.size == vote_proof.PROOFS_A_VOTE * N_VOTES, votes
+            assert vote_proof.answer_votes(words(*votes), proof, point).size == vote_proof.ANSWERS_A_VOTE * N_VOTES, (
+                votes
+            )
             assert passes(words(*votes), proof, point), votes
     for lie in LIES.values():
         for place in range(N_VOTES):
             votes = words(0, 0)
             votes[place] = lie % MODULUS
-            proof = prove_votes(votes, WEIGHTS, os.urandom)
+            proof = vote_proof.prove_votes(votes, WEIGHTS, os.urandom)
             assert not any(passes(votes, proof, point) for point in (1, 2, MODULUS - 1, *POINTS)), (lie, place)
 
 
@@ -77,7 +71,7 @@ def test_a_forger_passes_at_two_points_that_it_has_guessed_and_at_no_other():
         forged = words(
             drawn, drawn * (2 * lie - WEIGHT) + constant * (first + second), drawn * drawn - constant * first * second
         )
-        proof = np.concatenate([forged, prove_votes(words(0), (WEIGHT,), os.urandom)])
+        proof = np.concatenate([forged, vote_proof.prove_votes(words(0), (WEIGHT,), os.urandom)])
         accepted = [point for point in POINTS if passes(words(lie, 0), proof, point)]
         assert accepted == list(guessed), lie
 
@@ -85,18 +79,18 @@ def test_a_forger_passes_at_two_points_that_it_has_guessed_and_at_no_other():
 def test_a_vote_and_its_proof_belong_together(monkeypatch):
     """One number changed, and it fails at all points; zero, where a vote would show, is drawn again."""
     votes = words(WEIGHT, 0)
-    proof = prove_votes(votes, WEIGHTS, os.urandom)
+    proof = vote_proof.prove_votes(votes, WEIGHTS, os.urandom)
     message = np.concatenate([votes, proof])
     for place in range(message.size):
         changed = message.copy()
         changed[place] = (int(changed[place]) + 1) % MODULUS
         assert not any(passes(changed[:N_VOTES], changed[N_VOTES:], point) for point in POINTS)
-    assert POINTS[3] == vote_point(VERIFY_KEY, (3).to_bytes(32, "big"))
+    assert POINTS[3] == vote_proof.vote_point(VERIFY_KEY, (3).to_bytes(32, "big"))
     assert len(set(POINTS)) == len(POINTS)
-    assert vote_point(bytes(32), bytes(32)) != vote_point(VERIFY_KEY, bytes(32))
+    assert vote_proof.vote_point(bytes(32), bytes(32)) != vote_proof.vote_point(VERIFY_KEY, bytes(32))
     drawn = iter([0, 0, 5])
     monkeypatch.setattr("foltr.core.secure.vote_proof.words_below", lambda *_: words(next(drawn)))
-    assert vote_point(VERIFY_KEY, bytes(32)) == 5
+    assert vote_proof.vote_point(VERIFY_KEY, bytes(32)) == 5
 
 
 def test_what_verifiers_learn_is_as_likely_of_either_vote():
@@ -107,8 +101,8 @@ def test_what_verifiers_learn_is_as_likely_of_either_vote():
             for vote in (0, WEIGHT):
                 drawn = (seen - vote) * pow(point, -1, MODULUS) % MODULUS
                 votes = words(vote, 0)
-                proof = prove_votes(votes, WEIGHTS, entropy_of(drawn, 17))
-                answers.append(answer_votes(votes, proof, point).tolist())
+                proof = vote_proof.prove_votes(votes, WEIGHTS, entropy_of(drawn, 17))
+                answers.append(vote_proof.answer_votes(votes, proof, point).tolist())
                 assert answers[-1][:2] == [seen, seen * (seen - WEIGHT) % MODULUS], seen
             assert answers[0] == answers[1], seen
 
@@ -117,8 +111,8 @@ def test_answers_of_drawn_proofs_are_uniform():
     """Each f(t) by itself, both together, and beside what follows from them there is nothing."""
     for votes in [(0, 0), (WEIGHT, 0), (0, WEIGHT)]:
         rng, n = np.random.default_rng(19), 3000
-        proofs = (prove_votes(words(*votes), WEIGHTS, rng.bytes) for _ in range(n))
-        answers = np.array([answer_votes(words(*votes), proof, POINTS[0]) for proof in proofs])
+        proofs = (vote_proof.prove_votes(words(*votes), WEIGHTS, rng.bytes) for _ in range(n))
+        answers = np.array([vote_proof.answer_votes(words(*votes), proof, POINTS[0]) for proof in proofs])
         for i in range(N_VOTES):
             pairs = zip(answers[:, 2 * i].tolist(), answers[:, 2 * i + 1].tolist(), strict=True)
             assert all(value * (value - WEIGHT) % MODULUS == follows for value, follows in pairs), votes

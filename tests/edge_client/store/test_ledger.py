@@ -53,7 +53,6 @@ def entry(number, signed=FIRST, round_=1):
 
 
 def take_part(store, name, *, number=None, signed=FIRST, round_=1, local_state=None, ids=None):
-    """Store an update of two clicks that is charged."""
     number = store.spent().last + 1 if number is None else number
     ids = add(store, f"{name}-a", f"{name}-b") if ids is None else ids
     through = max(number, store.watermark() + 1)

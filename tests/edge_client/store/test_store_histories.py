@@ -59,7 +59,6 @@ class AnyUse(RuleBasedStateMachine):
 
     @rule(schema_hash=st.sampled_from([None, b"1" * 32, b"2" * 32]))
     def declare(self, schema_hash):
-        """Another version of the application is started."""
         self.store.schema_hash = schema_hash
 
     @rule()

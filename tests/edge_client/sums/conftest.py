@@ -35,5 +35,4 @@ def device(path):
 
 @pytest.fixture
 def make(path):
-    """Makes the device of this test, under a policy of its own."""
     return functools.partial(DeviceUnderPolicy, path)

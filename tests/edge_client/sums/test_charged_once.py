@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from support.deaths import dying_at
 from support.device_under_policy import INBOX, POLICY, UPDATES, identity, on_grid, opened
 from support.federator_by_hand import TOPICS
 from support.secure_policies import policy
 
-import foltr.edge_client.store.store
 from foltr.core.errors import DataError
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.announcements import ModelAnnouncement
@@ -86,22 +86,12 @@ def _ask_for(device, assembly, missing):
 
 
 @pytest.mark.parametrize("place", [Failpoint.IN_UPDATE_TRANSACTION, Failpoint.UPDATE_STORED])
-async def test_a_crash_around_the_stores_commit_charges_once_and_the_same_bytes_are_sent(device, monkeypatch, place):
+async def test_a_crash_around_the_stores_commit_charges_once_and_the_same_bytes_are_sent(device, place):
     """Before it nothing was charged nor sent; after it what was charged is sent, and nothing else."""
-
-    class Killed(BaseException):
-        pass
-
-    def die(at):
-        if at is place:
-            raise Killed
-
     device.announce(1)
     device.see(1)
-    monkeypatch.setattr(foltr.edge_client.store.store, "failpoint", die)
-    with pytest.raises(Killed):
+    with dying_at(place, "edge_client.store.store"):
         device.see(2)
-    monkeypatch.undo()
     assert await device.is_silent()
     device.restart()
     is_stored = place is Failpoint.UPDATE_STORED

@@ -5,7 +5,7 @@ import base64
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from support.device_stores import stored
+from support.device_stores import disk_is_full, stored
 from support.device_under_policy import FEDERATOR, DeviceUnderPolicy, identity, learnable
 from support.federator_by_hand import TOPICS
 from support.secure_policies import OPERATOR, policy
@@ -83,7 +83,7 @@ def test_another_operator_needs_a_higher_version(path):
 def test_a_policy_that_cannot_be_stored_is_obeyed_and_stored_later(path):
     """Until it is stored nothing is: a raw update could be sent by the next start."""
     device = DeviceUnderPolicy(path, credentials=identity())
-    device.store.transaction, working = failing, device.store.transaction
+    device.store.transaction, working = disk_is_full, device.store.transaction
     with capture_logs() as logs:
         device.hear_policy(FIRST)
     assert [line["event"] for line in logs] == ["policy_adopted", "policy_not_stored"]
@@ -93,14 +93,10 @@ def test_a_policy_that_cannot_be_stored_is_obeyed_and_stored_later(path):
     assert device.store.meta(MetaKey.POLICY) == FIRST.signed
 
 
-def failing():
-    raise DataError("the disk is full")
-
-
 def test_a_store_that_a_policy_can_neither_be_read_from_nor_written_to_is_not_used(path):
     """Without it nobody knows what may be sent; the application hears of it."""
     with stored(path) as store:
-        working, store.transaction = store.transaction, failing
+        working, store.transaction = store.transaction, disk_is_full
         with pytest.raises(DataError, match="disk is full"):
             pinned(store, FIRST)
         store.transaction = working

@@ -18,8 +18,6 @@ BEYOND = policy(epsilon=1e6, noise=GaussianNoise(variance=1), n_min=2, after=USU
 
 
 class ConnectedLink:
-    """Nothing is wrong with the broker."""
-
     outage = None
     shares_session = False
 

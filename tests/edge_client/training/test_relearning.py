@@ -46,16 +46,7 @@ def counting_learner(weights, interaction, training):  # noqa: ARG001 (the signa
 
 
 class Machine:
-    """A store with kept interactions, and all that learning again needs.
-
-    Args:
-        kept: (documents, features) of each kept interaction; a number is the feature that is 1, of `N`.
-        learner: None learns by the announced method.
-        limits: what steps may ask of it; None: anything.
-
-    Attributes:
-        day: of its clock.
-    """
+    """A store with kept interactions, each by its features or by the one that is 1, and all that relearning needs."""
 
     def __init__(self, kept, learner=counting_learner, device_seed=5, limits=None, path=":memory:"):
         self.store = DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10_000)
@@ -236,7 +227,6 @@ def test_a_step_announced_again_is_answered_as_before():
 
 
 def steps(machine, numbers, **about):
-    """The steps that are answered."""
     return [step for step in numbers if machine.answer(step=step, **about) is not None]
 
 

@@ -47,7 +47,6 @@ class CountingDevice:
 
 @pytest.fixture
 def counting(monkeypatch):
-    """Personal weights are learned by counting."""
     method = foltr.edge_client.training.trainer.device_for
 
     def device_for(model, training, context):
@@ -152,7 +151,6 @@ class Device:
         return self._counts(self.trainer.learned().local_state)
 
     def n_kept(self):
-        """The same, of what counts."""
         kept = self.store.rows(
             "SELECT local_state FROM counted_updates WHERE through <= (SELECT watermark FROM bounds) "
             "ORDER BY through DESC LIMIT 1"
@@ -166,7 +164,6 @@ class Device:
 
 @pytest.fixture
 def new_device(path):
-    """Makes devices, whose stores are closed at the end."""
     devices = []
 
     def make(*arguments, **options):

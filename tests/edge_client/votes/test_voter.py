@@ -7,6 +7,8 @@ import shutil
 import numpy as np
 import pytest
 from support.broker_links import NotedLink
+from support.deaths import dying_at
+from support.device_stores import disk_is_full
 from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, announced, round_on
 
 from foltr.broker.link import InboundMessage
@@ -96,12 +98,8 @@ def test_what_cannot_be_stored_is_not_known(device, store, monkeypatch):
     assert click(device, 3) == 3
     known = device.agent.voter.comparison
     serp = device.rank(np.random.default_rng(9).random((3, N_FEATURES), np.float32), 3)
-
-    def full(*_, **__):
-        raise DataError("disk is full")
-
     with monkeypatch.context() as full_disk:
-        full_disk.setattr(voter, "write_comparison", full)
+        full_disk.setattr(voter, "write_comparison", disk_is_full)
         with pytest.raises(DataError, match="disk is full"):
             device.record_clicks(serp, [1])
     assert device.agent.voter.comparison == known
@@ -147,19 +145,10 @@ def test_a_model_of_no_numbers_is_compared_like_any(device):
 
 
 @pytest.mark.parametrize("place", [Failpoint.IN_INTERACTION_TRANSACTION, Failpoint.INTERACTION_STORED])
-def test_a_crash_loses_no_list_and_compares_none_twice(device, path, tmp_path, monkeypatch, place):
+def test_a_crash_loses_no_list_and_compares_none_twice(device, path, tmp_path, place):
     """What is known is what the lists on the disk say, whichever side of the commit the device died on."""
-
-    class Killed(BaseException):
-        pass
-
-    def die(at):
-        if at is place:
-            raise Killed
-
     assert click(device, 4) == 4
-    monkeypatch.setattr("foltr.edge_client.store.store.failpoint", die)
-    with pytest.raises(Killed):
+    with dying_at(place, "edge_client.store.store"):
         click(device, 1, seed=2)
     for name in ("", "-wal"):
         shutil.copy(f"{path}{name}", f"{tmp_path / 'after'}{name}")

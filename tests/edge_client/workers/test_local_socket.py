@@ -122,6 +122,5 @@ def test_a_listener_holds_no_file_that_is_opened_after_its_end(place, monkeypatc
 
 
 def closed(listener):
-    """Close a listener as its thread does, and let go of its socket."""
     listener.close()
     assert listener.accept() is None

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from support.device_stores import stored
+from support.device_under_policy import FEDERATOR, identity
 from support.federator_by_hand import N_FEATURES, Federator, model
 from support.waiting import PATIENCE_S, until, wait_until
 
@@ -20,14 +22,12 @@ from foltr import Privacy, SearchRanker
 from foltr.core.errors import DataError, SettingsError, UnavailableError, UsageError
 from foltr.core.file_locks import StoreInUseError
 from foltr.core.learning.gate import Source
-from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
+from foltr.core.operator.credentials import write_credentials
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.schemas import Feature, FeatureSchema
-from foltr.core.protocol.signing import SigningKey
 from foltr.edge_client.store.store import DeviceStore
 
-OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 DOCUMENTS = np.eye(5, N_FEATURES)
 
 WORKER = f"""
@@ -57,8 +57,6 @@ for line in sys.stdin:
 
 
 class Worker:
-    """One process with a ranker, which does what it is asked."""
-
     def __init__(self, path, credentials=""):
         self._process = subprocess.Popen(
             [sys.executable, "-c", WORKER, str(path), str(credentials)],
@@ -111,10 +109,8 @@ def start(path):
 
 @pytest.fixture
 def credentials(tmp_path, nowhere):
-    """A file of a device whose broker is away."""
     file = tmp_path / "device-7.json"
-    access = BrokerAccess(broker_url=nowhere)
-    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    write_credentials(file, identity(broker=nowhere))
     return file
 
 
@@ -171,7 +167,7 @@ def owns(worker):
 
 def test_another_process_takes_over_without_being_asked(start, path, credentials):
     """The owner is killed: another one has the model, the gate and the credentials, and connects for all."""
-    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=100)) as store:
+    with stored(path) as store:
         store.put_model(encode(model(3)))
     first, *others = start(credentials), start(credentials), start()
     assert [worker("model_version") for worker in others] == ["3", "3"]
@@ -188,8 +184,7 @@ def test_another_process_takes_over_without_being_asked(start, path, credentials
 async def test_clicks_of_all_processes_are_in_one_update_and_count_once(mqtt_broker, start, tmp_path):
     """The owner is killed while its update waits for a receipt: its successor sends the same one."""
     file = tmp_path / "device-7.json"
-    access = BrokerAccess(broker_url=mqtt_broker)
-    write_credentials(file, device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access))
+    write_credentials(file, identity(broker=mqtt_broker))
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=2)
         first, second = await asyncio.to_thread(start, file), await asyncio.to_thread(start, file)
