@@ -194,9 +194,7 @@ async def test_keeps_what_was_sent_while_the_subscriber_was_away(server: Mosquit
 
 
 async def test_a_full_queue_leaves_room_and_who_fills_the_rest_is_thrown_out(tmp_path: Path) -> None:
-    """An absent federator's queue, full, throws nobody out, nor does its return; who retains without end is thrown
-    out, and the others go on.
-    """
+    """An absent federator's full queue throws nobody out; who retains without end is out, and the others go on."""
     server = scaled_down(tmp_path)
     server.start()
     try:

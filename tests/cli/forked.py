@@ -1,8 +1,4 @@
-"""Commands that import all of the project themselves, each in a process forked from one that has only the packages.
-
-A fresh interpreter takes half a second to import numpy, pydantic and the like; what an import of ours does is the same
-in a process that has those.
-"""
+"""Commands that import all of the project themselves, each forked from a process that has only the packages."""
 
 import json
 import subprocess

@@ -36,10 +36,7 @@ def server(postgres_server):
 
 
 class Shell:
-    """Runs blocks of the page in one folder, as a shell that stops at the first command that fails.
-
-    The only changes: where the server is, and localhost by its number, as the server listens on no other.
-    """
+    """Runs blocks of the page in one folder, as a shell that stops at the first command that fails."""
 
     def __init__(self, folder: Path, server: PostgresServer) -> None:
         self._folder = folder

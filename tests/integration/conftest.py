@@ -32,10 +32,7 @@ async def deployment(
 
 @pytest.fixture
 def patient_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Devices of this process send nothing again because the machine was slow: each update is answered once.
-
-    What an outage has lost they still send again, within what tests wait for.
-    """
+    """Devices of this process send nothing again because the machine was slow; what an outage lost they do."""
     monkeypatch.setattr("foltr.edge_client.participation.FIRST_RESEND_S", PATIENCE_S / 4)
 
 

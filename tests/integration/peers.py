@@ -99,11 +99,7 @@ class Operator:
 
 
 class HandMade:
-    """A client whose every message is made by hand.
-
-    Args:
-        key, enrolment: who it is; None where the federation takes anyone.
-    """
+    """A client whose every message is made by hand; without key and enrolment if the federation takes anyone."""
 
     def __init__(
         self, broker: str, client_id: str, key: SigningKey | None = None, enrolment: bytes | None = None

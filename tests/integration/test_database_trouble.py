@@ -79,10 +79,7 @@ async def check_all_told(deployment: Deployment, told: list[asyncio.Task[int]], 
 
 @on("sqlite")
 async def test_somebody_else_holds_the_lock(deployment, monkeypatch):
-    """SQLite's write lock, or the federation's row, for longer than one transaction waits for it.
-
-    No round ends meanwhile, no device is told anything, and afterwards nothing is lost.
-    """
+    """For longer than one transaction waits: no round ends, no device is told anything, and nothing is lost."""
     monkeypatch.setattr("foltr.storage.engines.BUSY_TIMEOUT_S", 0.3)
     monkeypatch.setitem(foltr.storage.engines._SQLITE_OPTIONS, "timeout", 0.3)  # noqa: SLF001
     log = Mock()

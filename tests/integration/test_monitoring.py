@@ -1,8 +1,4 @@
-"""A federation that is watched as an operator watches it: Prometheus, the board, logs; and who was forgotten.
-
-Everything that outlives a client is looked through for its name: what was scraped, what Prometheus has on its disk, and
-log lines of the default level.
-"""
+"""A federation as an operator watches it: Prometheus, the board, logs; none of them has a forgotten client's name."""
 
 import json
 import math

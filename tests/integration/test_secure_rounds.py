@@ -32,11 +32,7 @@ async def devices(whole):
 
 @on("postgresql")
 async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, database, migrated_url) -> None:
-    """Two rounds of five devices; one helper dies in the second, wherever its answer was, and is started again.
-
-    Features are scaled by the federation's schema, and what is learned is added to the model that it began with. A
-    device with another schema is in no sum and keeps its clicks.
-    """
+    """One helper dies in the second round, wherever its answer was; a device with another schema is in no sum."""
     other = EdgeClient(
         whole.credentials(N_DEVICES),
         store=":memory:",

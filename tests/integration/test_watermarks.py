@@ -1,9 +1,4 @@
-"""Each click counts once where features meet: settings, upgrades, pacing, restored databases.
-
-Real processes, a real broker, both databases. The device learns its k-th click as a power of two. So which
-clicks count, and in which round, is told twice: by the ranges of interactions that the database has of each update,
-and by the bits of the models' weights.
-"""
+"""Each click counts once, by stored ranges and by the bits of the weights, where features and restores meet."""
 
 import asyncio
 
@@ -45,11 +40,7 @@ N_CLIENTS = 1
 
 
 class Scene:
-    """A deployment, its device and who listens to all that the device says and hears.
-
-    Attributes:
-        n_clicks: how many clicks the device has recorded: the k-th one is its interaction k.
-    """
+    """A deployment, its device, who listens to it, and how many clicks it has recorded: the k-th is interaction k."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
@@ -262,10 +253,7 @@ async def test_after_another_pacing_and_a_restored_database_a_copy_counts_beside
 
 
 async def test_a_restored_database_is_believed_although_a_clock_had_run_ahead(deployment, tmp_path):
-    """A claim of the future is lost with the database. The broker still has what was announced under it.
-
-    The device has it, too, and believes nothing from below; its store outlives both federators.
-    """
+    """The broker and the device still have what was announced under the claim that the database has lost."""
     device, store = deployment.devices[0], str(tmp_path / "device.sqlite")
     async with asyncio.timeout(PATIENCE_S):
         deployment.start_federator(1000)
