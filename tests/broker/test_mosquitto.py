@@ -118,7 +118,6 @@ def test_replaces_a_different_file_only_when_forced(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="--force"):
         write_config(settings)
     assert path.read_text() == "port 1\n"
-
     write_config(settings, force=True)
     assert path.read_text() == mosquitto_config(settings)
 
@@ -206,7 +205,6 @@ async def test_a_full_queue_leaves_room_and_who_fills_the_rest_is_thrown_out(tmp
         async with subscribed(server.url, inbox):
             await inbox.payloads(2000)
             assert "out of memory" not in server.log.read_text()
-
             assert await retain_without_end(server.url) < 8 * 1024**2
             assert "Client rogue disconnected due to out of memory" in server.log.read_text()
             await publish(server.url, [b"last"])

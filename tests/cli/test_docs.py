@@ -194,9 +194,6 @@ async def test_the_queries_of_the_history_run(tmp_path):
     assert (curve, taken_back) == ([], [])
 
 
-# --- docs/errors.md -------------------------------------------------------------------------------------------
-
-
 def test_every_kind_and_code_is_documented():
     """What the code writes is what core/protocol/events.py lists, each with a meaning; each code has its row."""
     files = [*(PROJECT / "federator").rglob("*.py"), *(PROJECT / "storage").rglob("*.py")]

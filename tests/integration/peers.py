@@ -137,8 +137,6 @@ class HandMade:
                 assert (await self.tell(self.join())).code is ReceiptCode.JOINED
             yield self
 
-    # --- what it can say ------------------------------------------------------------------------------------
-
     def signed(self, topic: ClientTopic, message: Message, sequence: int | None = None) -> tuple[str, bytes]:
         name = TOPICS.client(self.client_id, topic)
         return name, encode(message, name, next(self._sequences) if sequence is None else sequence, self.key)
@@ -167,8 +165,6 @@ class HandMade:
             "body": DenseDelta(dim=DIM, values=pack_vector(np.full(DIM, value))),
         }
         return self.signed(ClientTopic.UPDATES, ModelUpdate(**{**fields, **changes}))[1]
-
-    # --- saying it, and the answer --------------------------------------------------------------------------
 
     async def send(self, payload: bytes) -> UpdateReceipt:
         await self.link.publish(TOPICS.client(self.client_id, ClientTopic.UPDATES), payload)

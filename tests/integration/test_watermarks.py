@@ -164,7 +164,6 @@ async def test_a_receipt_is_lost_and_then_updates_are_to_be_smaller(scene):
     await scene.lose_the_receipt("--interactions", "3")
     assert (device.receipts, device.counted_through) == ({}, 0)
     assert not await device.wait_settled(0.01)
-
     scene.deployment.start_federator(MANY, "--interactions", "1")
     assert not (await device.wait_settled(PATIENCE_S)).is_pending
     assert (device.counted_through, device.n_waiting, device.n_updates_counted) == (3, 0, 1)
@@ -201,7 +200,6 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
     assert not await device.wait_settled(0.01)
     assert (device.counted_through, device.n_waiting, scene.updates) == (0, 0, [update])
     scene.click()  # while nobody can take it
-
     scene.deployment.start_federator(MANY)
     assert not (await device.wait_settled(PATIENCE_S)).is_pending
     await scene.all_count_once()
@@ -227,13 +225,11 @@ async def test_after_another_pacing_and_a_restored_database_a_copy_counts_beside
         assert not (await device.wait_settled(PATIENCE_S)).is_pending
     recorded = scene.updates
     assert len(recorded) == 4
-
     await scene.deployment.kill_federator()
     scene.deployment.start_federator(MANY, **buffered)
     assert [await scene.say_again_and_hear(payload) for payload in recorded] == [ReceiptCode.DUPLICATE] * 4
     scene.click()
     await scene.all_count_once()
-
     await scene.deployment.kill_federator()
     await restore(scene.deployment.database, backup)
     # A copy waits for the federator before the device hears of it, so it comes before what is learned again.
@@ -267,7 +263,6 @@ async def test_a_restored_database_is_believed_although_a_clock_had_run_ahead(de
         assert await contribute(device, store=store, n_wanted=1) == 1
         await deployment.kill_federator()
         await restore(deployment.database, backup)
-
         deployment.start_federator(1000)
         assert await contribute(device, store=store, n_wanted=1) == 1
     stored = await get_federation(deployment.database, FEDERATION)

@@ -200,9 +200,6 @@ def test_beside_them_a_page_gets_its_files_and_posts_its_public_key(visit):
         assert re.fullmatch(r"[0-9a-f]{64}", post["body"])
 
 
-# --- that these tests would see it ----------------------------------------------------------------------------------
-
-
 TOPIC = "foltr/v1/docs-search/clients/visitor-1/join"
 JOIN = {"federation": "docs-search", "client_id": "visitor-1", "sdk_version": "0.1.0"}
 
