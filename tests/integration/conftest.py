@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cli.commands import foltr_process
 from integration.deployment import Deployment
+from integration.whole import Whole, running
 from support.prepared_processes import with_defaults
 from support.servers import MosquittoServer
 from support.waiting import PATIENCE_S
@@ -28,6 +29,13 @@ async def deployment(
     """A federation that is set up; its federator is not started."""
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, n_clients) as opened:
         yield opened
+
+
+@pytest.fixture
+async def whole(mosquitto_server: MosquittoServer, tmp_path: Path) -> AsyncIterator[Whole]:
+    """A federation with secure sums, whose processes are not started."""
+    async with running(tmp_path, mosquitto_server.url) as made:
+        yield made
 
 
 @pytest.fixture

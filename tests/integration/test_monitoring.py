@@ -4,12 +4,11 @@ import json
 import math
 import re
 
-import pytest
 from cli.commands import PROJECT, foltr
 from integration.deployment import logged_process
 from integration.prometheus import Prometheus, prometheus
 from integration.scraped import complaints, samples, scrape, shown_at
-from integration.whole import Whole, click, joined, running
+from integration.whole import Whole, click, joined
 from support.databases import migrated_sqlite
 from support.secure_cohorts import FEDERATION
 from support.waiting import PATIENCE_S, until
@@ -34,12 +33,6 @@ def board_queries() -> list[tuple[str, str, bool]]:
         for panel in json.loads(BOARD.read_text())["panels"]
         for target in panel.get("targets", ())
     ]
-
-
-@pytest.fixture
-async def whole(mosquitto_server, tmp_path):
-    async with running(tmp_path, mosquitto_server.url) as made:
-        yield made
 
 
 async def in_rounds(whole: Whole, devices: list[EdgeClient], n_rounds: int) -> None:

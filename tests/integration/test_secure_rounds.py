@@ -6,7 +6,7 @@ import json
 import pytest
 from cli.commands import foltr
 from integration.deployment import on, swept
-from integration.whole import ANY_POLICY, N_DEVICES, click, closed, joined, learned, running
+from integration.whole import ANY_POLICY, N_DEVICES, click, closed, joined, learned
 from support.federator_by_hand import adding_learner
 from support.secure_cohorts import FEDERATION
 from support.waiting import PATIENCE_S, until
@@ -16,12 +16,6 @@ from foltr.core.protocol.states import RoundState
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment, Privacy
 from foltr.storage.sums import load_answers, load_sums
-
-
-@pytest.fixture
-async def whole(mosquitto_server, tmp_path):
-    async with running(tmp_path, mosquitto_server.url) as made:
-        yield made
 
 
 @pytest.fixture
