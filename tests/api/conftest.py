@@ -20,10 +20,7 @@ _ADDRESS = re.compile(r"api_started .*url=http://\S+:([1-9]\d*)")
 
 @pytest.fixture(autouse=True)
 def _nobody_is_too_slow(monkeypatch):
-    """A server in the tests' process waits for its peers and its database as long as a test does.
-
-    A machine that stands still for ten seconds makes all of them slow at once. A test of a limit sets it by itself.
-    """
+    """A server in the tests' process waits for its peers and its database as long as a test does."""
     monkeypatch.setattr(PeerTimeout, "seconds", property(lambda _: PATIENCE_S))
     for limit in (
         *("app._READINGS_END_WITHIN_S", "connections.TAKES_WITHIN_S"),

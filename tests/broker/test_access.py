@@ -78,9 +78,6 @@ async def is_refused(credentials, expected=""):
         assert not link.connected
 
 
-# --- who gets in ----------------------------------------------------------------------------------------------
-
-
 async def test_who_is_not_a_user_is_refused(server):
     """And hears why: a stranger, a wrong password, certificates of another authority and of the broker itself."""
     device = changed(server.users["device-1"], password=None)
@@ -145,9 +142,6 @@ async def test_a_user_is_one_session(server):
     async with session(server, "device-1", client_id="a") as first, session(server, "device-1", client_id="b"):
         await until(lambda: not first.connected)
         await first.__aexit__()
-
-
-# --- what a device may do -------------------------------------------------------------------------------------
 
 
 async def test_a_device_speaks_on_its_own_topics(server):
@@ -238,9 +232,6 @@ async def test_the_operator_brings_a_devices_wish_to_be_forgotten_and_nothing_el
         for topic in (*others, wish):
             await operator.publish(topic, b"x")
         assert await topics_until(federator, wish) == []
-
-
-# --- what the services may do ---------------------------------------------------------------------------------
 
 
 async def test_the_federator_does_its_work(server):

@@ -88,10 +88,7 @@ operations = st.lists(st.one_of(offers, offers, offers, takes, pauses), max_size
 @often
 @given(limits=limits_of_all_sizes, ops=operations)
 def test_it_does_what_the_model_does(limits, ops):
-    """Every refusal, bound and order, the oldest and the summary, after any history of offers, takes and pauses.
-
-    So nothing is lost or doubled, a sender's own stay in order, and never more waits than may.
-    """
+    """Nothing is lost or doubled, a sender's own stay in order, never more waits than may, after any history."""
     clock = Clock(64.0)
     intake, model = BoundedIntake(clock, sender_of, limits), Model(limits)
     refusals = []

@@ -44,10 +44,7 @@ def test_a_taken_port_is_told(of, option):
 
 
 async def test_pages_reach_it_over_websockets():
-    """A second port takes the handshake of MQTT.js; and the broker carries the largest message.
-
-    Its own default of 20 KB would drop the connection of larger ones.
-    """
+    """A second port takes MQTT.js's handshake; the largest message passes, which 20 KB, its own default, would not."""
     arrived, web = asyncio.Queue(), free_port()
     with embedded_broker(websocket_port=web) as address:
         link = MqttLink(address, client_id="a", subscriptions=["t"], on_message=arrived.put_nowait)

@@ -20,9 +20,6 @@ REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("connects_again_fast")
 
 
-# --- with a real broker ---------------------------------------------------------------------------------------
-
-
 async def test_messages_arrive_in_order(any_broker):
     """Everything published at QoS 1 comes out, as it was and in order, also many at once, and what OpenSSL has read."""
     topic, inbox = "foltr/doctor/@operator", Inbox()
@@ -217,9 +214,6 @@ async def test_an_error_at_the_start_does_not_leave_a_dead_link(mqtt_broker):
         await done.wait()
 
 
-# --- over TLS -------------------------------------------------------------------------------------------------
-
-
 async def test_a_wrong_password_is_called_one(tls_server):
     """The next step is about credentials, not about starting a broker."""
     address = replace(BrokerAddress.of(tls_server.service("operator")), password="wrong")  # noqa: S106
@@ -228,9 +222,6 @@ async def test_a_wrong_password_is_called_one(tls_server):
         with pytest.raises(UnavailableError, match=r" 0 s: it refuses this user.*Check the user name") as caught:
             await link.wait_connected(0.0)
     assert "Start one" not in str(caught.value)
-
-
-# --- when the broker goes away --------------------------------------------------------------------------------
 
 
 async def publish_until_it_fails(link, topic):

@@ -172,11 +172,7 @@ async def test_a_connection_lost_while_it_is_set_up_is_made_again_at_once(hangs_
 
 @pytest.mark.parametrize("n_steps", range(5))
 async def test_leaving_while_the_subscription_is_answered(n_steps):
-    """Whenever it is left, it ends: in Python 3.11 ``asyncio.wait_for`` may swallow the cancellation.
-
-    A message that waited in a persistent session arrives just before the answer to the subscription, and the
-    one who got it may leave at that very moment.
-    """
+    """Whenever it is left, it ends: in Python 3.11 ``asyncio.wait_for`` may swallow the cancellation."""
     arrived = asyncio.Event()
     answers = {1: CONNACK, 8: publish_packet(b"t", b"x") + b"\x90\x03MM\x01"}
     async with FakeServer(answers) as server:
@@ -199,10 +195,7 @@ async def test_leaving_while_the_subscription_is_answered(n_steps):
 
 
 async def test_leaving_in_the_middle_of_a_connection_leaves_none_behind():
-    """The server has the connection, its answer is still to come: what was begun is ended, not forgotten.
-
-    A forgotten session stays alive in the background: it answers pings and hands messages to a closed application.
-    """
+    """What was begun is ended: a forgotten session would answer pings and hand messages to a closed application."""
     async with FakeServer(SILENT) as server, asyncio.timeout(PATIENCE_S):
         async with link_to(server.address):
             await until(lambda: server.n_open > 0)
@@ -303,10 +296,7 @@ async def test_whoever_is_thrown_out_is_not_told_to_start_a_broker(monkeypatch):
 
 
 async def test_it_asks_why_it_is_thrown_out_and_stays_away(monkeypatch, clock, caplog):
-    """Once a connection has ended soon the next one is in MQTT 5, in which a broker says that it was taken over.
-
-    The longest pause is no longer than the patience.
-    """
+    """In MQTT 5, in which a broker says that it was taken over; no pause is longer than the patience."""
     monkeypatch.setattr("foltr.broker.backoff.TAKEN_OVER_FIRST_S", 1e6)
     async with thrown_out(True, monkeypatch, give_up_after_s=0.5) as (link, server):
         await until(lambda: link.failure_kind is FailureKind.TAKEN_OVER)
@@ -325,10 +315,7 @@ async def test_it_asks_why_it_is_thrown_out_and_stays_away(monkeypatch, clock, c
     ("speaks_5", "persistent", "versions"), [(False, False, [4, 5, *[4] * 7]), (True, True, [4] * 8)]
 )
 async def test_a_broker_that_says_nothing_is_seen_through(monkeypatch, speaks_5, persistent, versions):
-    """By what it does: it is asked once, without MQTT 5; never for a session that it keeps, which stays as it is.
-
-    In MQTT 5 the subscriptions of that would need an end of their own.
-    """
+    """It is asked once, without MQTT 5; never for a session that it keeps, which stays as it is."""
     async with thrown_out(speaks_5, monkeypatch, persistent=persistent) as (link, server):
         await until(lambda: link.failure_kind is FailureKind.TAKEN_OVER)
         assert server.versions == versions

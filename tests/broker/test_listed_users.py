@@ -130,10 +130,7 @@ def test_a_withdrawal_that_was_interrupted_is_done_again(folders):
 
 
 def test_patterns_are_of_a_users_own_topics():
-    """All that a client writes, or it would be refused without a word; nothing of others; and no device reads that.
-
-    It would send to itself, take nothing, and the broker would queue up to `max_queued_bytes` for each that does.
-    """
+    """All that a client writes; nothing of others; and no device reads that, or queues would fill for each."""
     lines = access_list("fed").splitlines()
     topics = set(ClientTopic) - {ClientTopic.INBOX}
     assert {f"pattern write foltr/v1/fed/clients/%u/{topic}" for topic in topics} <= set(lines)

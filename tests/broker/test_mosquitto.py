@@ -118,7 +118,6 @@ def test_replaces_a_different_file_only_when_forced(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="--force"):
         write_config(settings)
     assert path.read_text() == "port 1\n"
-
     write_config(settings, force=True)
     assert path.read_text() == mosquitto_config(settings)
 
@@ -194,9 +193,7 @@ async def test_keeps_what_was_sent_while_the_subscriber_was_away(server: Mosquit
 
 
 async def test_a_full_queue_leaves_room_and_who_fills_the_rest_is_thrown_out(tmp_path: Path) -> None:
-    """An absent federator's queue, full, throws nobody out, nor does its return; who retains without end is thrown
-    out, and the others go on.
-    """
+    """An absent federator's full queue throws nobody out; who retains without end is out, and the others go on."""
     server = scaled_down(tmp_path)
     server.start()
     try:
@@ -208,7 +205,6 @@ async def test_a_full_queue_leaves_room_and_who_fills_the_rest_is_thrown_out(tmp
         async with subscribed(server.url, inbox):
             await inbox.payloads(2000)
             assert "out of memory" not in server.log.read_text()
-
             assert await retain_without_end(server.url) < 8 * 1024**2
             assert "Client rogue disconnected due to out of memory" in server.log.read_text()
             await publish(server.url, [b"last"])

@@ -124,10 +124,7 @@ async def test_a_token_that_is_of_no_use_is_not_let_in(server):
 
 
 def test_revoked_tokens_cost_the_broker_one_list_and_no_second_look(server, monkeypatch):
-    """However many they are: a list for each would keep the folder from everybody for minutes, and again at each look.
-
-    With certificates; a broker that reads its files again queues less for who is away.
-    """
+    """With certificates: a list for each would keep the folder from everybody for minutes, again at each look."""
     if server.mode == "passwords":
         pytest.skip("the password file is written once")
     tokens, signed = [f"00000000000001{i:02d}" for i in range(20)], []

@@ -42,14 +42,7 @@ def environment(**variables: str) -> dict[str, str]:
 def foltr(
     *arguments: object, cwd: Path | None = None, code: int | None = None, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
-    """The result of one command, as of a process, but run inside this one: starting Python takes longer than most.
-
-    It has its own arguments, environment, folder and standard streams, which belong to the whole process: use
-    `foltr_process` for a command that runs beside something else, that takes signals, or that must end by itself.
-
-    Args:
-        code: the exit code that it must have.
-    """
+    """The result of one command, run inside this process; `foltr_process` is for one beside others, or with signals."""
     words = [str(argument) for argument in arguments]
     printed, complained = _stream(), _stream()
     with (

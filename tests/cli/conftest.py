@@ -16,10 +16,7 @@ from foltr.operations import erasure_answers, order_session
 
 @pytest.fixture(autouse=True)
 def _nobody_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command in the tests' process gives up on a broker or a federator as late as a test does.
-
-    A busy machine may stand still for longer than their seconds. A test of a limit sets it by itself.
-    """
+    """A command in the tests' process gives up on a broker or a federator as late as a test does."""
     for module in (short_connections, erasure_answers, order_session):
         monkeypatch.setattr(module, "_CONNECT_S", PATIENCE_S)
     monkeypatch.setattr(checks_broker, "_ANSWER_S", PATIENCE_S)

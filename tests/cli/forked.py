@@ -1,8 +1,4 @@
-"""Commands that import all of the project themselves, each in a process forked from one that has only the packages.
-
-A fresh interpreter takes half a second to import numpy, pydantic and the like; what an import of ours does is the same
-in a process that has those.
-"""
+"""Commands that import all of the project themselves, each forked from a process that has only the packages."""
 
 import json
 import subprocess
@@ -41,13 +37,7 @@ for request in requests:
 def foltr_forked(
     commands: Sequence[tuple[Sequence[str], Path]], output: Path, *, first: str = ""
 ) -> "list[subprocess.CompletedProcess[str]]":
-    """Run commands one after the other; return how each ended, with what it printed.
-
-    Args:
-        commands: the words after ``foltr``, and the folder to run in.
-        output: an empty folder for what they print.
-        first: lines of Python before anything is imported.
-    """
+    """Run commands, words and a folder each, after these lines of Python; return how each ended and its output."""
     files = [(output / f"{i}.out", output / f"{i}.err") for i in range(len(commands))]
     requests = [
         json.dumps([list(words), str(folder), str(printed), str(complained)])

@@ -1,7 +1,4 @@
-"""Hostile values for every option of every command, by what the option takes; commands are found by looking.
-
-A command that is added tomorrow is in it by itself. Its cases go as far as `BASE` gives its other options good values.
-"""
+"""Hostile values for every option of every command, by what the option takes; commands are found by looking."""
 
 import json
 import os

@@ -1,8 +1,4 @@
-"""Run commands with hostile values: each in a process forked from one that has imported everything.
-
-Each has a folder of its own, a limit of memory and one of time. It writes nothing outside, and reaches nothing but
-loopback: an audit hook refuses it, as a system does whose user may not.
-"""
+"""Run commands with hostile values, each in a forked process with limits, a folder of its own, and loopback only."""
 
 import contextlib
 import faulthandler

@@ -4,7 +4,6 @@ import json
 
 import pytest
 from cli.commands import foltr
-from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 from foltr.broker.provision import reload_broker
@@ -12,14 +11,12 @@ from foltr.core.errors import UnavailableError
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Connection
 
+pytestmark = pytest.mark.parametrize("guarded_broker", ["passwords"], indirect=True)
+
 
 @pytest.fixture
-def server(tmp_path):
-    """A Mosquitto with passwords over TLS."""
-    server = ProvisionedMosquitto(tmp_path, "passwords")
-    server.start()
-    yield server
-    server.stop()
+def server(guarded_broker):
+    return guarded_broker
 
 
 def authority(server, step, *more):

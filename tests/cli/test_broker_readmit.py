@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 from cli.commands import foltr
-from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
@@ -14,18 +13,15 @@ from foltr.core.errors import UnavailableError
 from foltr.core.operator.credentials import Credentials
 
 
-@pytest.fixture(params=["passwords", pytest.param("mtls", marks=pytest.mark.nightly)])
-def server(request, tmp_path):
+@pytest.fixture
+def server(guarded_broker, tmp_path):
     """A Mosquitto, and beside it the files of a device, a helper and the two services."""
-    server = ProvisionedMosquitto(tmp_path, request.param)
-    server.start()
     for arguments in (
         ("device", "enrol", "device-1", "device-2", "--out-dir", tmp_path),
         ("helper", "enrol", "north", "--out", tmp_path / "north.json"),
     ):
-        foltr(*arguments, "--operator", server.operator_dir, code=0)
-    yield server
-    server.stop()
+        foltr(*arguments, "--operator", guarded_broker.operator_dir, code=0)
+    return guarded_broker
 
 
 def files_of(server):

@@ -35,10 +35,7 @@ def answered(authority, order):
 
 @pytest.fixture
 def rotated(mqtt_broker, tmp_path):
-    """A federation whose enrolment key and then whose federator's was rotated, and two files from before that.
-
-    The broker has what the federator says, and nothing yet of the operator.
-    """
+    """A federation with both keys rotated, two files from before, and a broker that has nothing of the operator."""
     federation, folder = f"mail-{uuid.uuid4().hex[:8]}", tmp_path / "operator"
     access, topics = BrokerAccess(broker_url=mqtt_broker), Topics(federation)
     with create_authority(folder, federation, federator=access, operator=access) as authority:

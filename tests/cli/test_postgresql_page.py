@@ -36,10 +36,7 @@ def server(postgres_server):
 
 
 class Shell:
-    """Runs blocks of the page in one folder, as a shell that stops at the first command that fails.
-
-    The only changes: where the server is, and localhost by its number, as the server listens on no other.
-    """
+    """Runs blocks of the page in one folder, as a shell that stops at the first command that fails."""
 
     def __init__(self, folder: Path, server: PostgresServer) -> None:
         self._folder = folder
@@ -108,7 +105,6 @@ def test_the_page_from_createdb_to_a_restored_federation(shell, mosquitto_server
     listed = shell.answer("SELECT round, state, n_updates FROM round_history ORDER BY round")
     shell.run(backing_up)
     shell.learn(mosquitto_server.url, until=20)
-
     assert "equal" in shell.run(restoring)
     assert "dropped_at" in shell.run(listing)
     n_bodies = shell.answer("SELECT count(*) FROM update_bodies")

@@ -1,7 +1,4 @@
-"""Every snippet of docs/sdk.md runs as it stands there; those for the web are driven as a browser would.
-
-The one in TypeScript is compiled and run by clients/browser/tests/sdk_page.test.ts.
-"""
+"""Every snippet of docs/sdk.md runs as it stands there; those for the web are driven as a browser would."""
 
 import asyncio
 import json

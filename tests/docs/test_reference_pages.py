@@ -2,10 +2,13 @@
 
 import re
 
+import pytest
+from cli.commands import PROJECT
 from reference_pages import commands_reference, messages_reference, plain
 
 from foltr.cli.commands import ALL_COMMANDS, load_command
 from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.verdicts import Level, Reason
 
 
 def commands_below(command, words):
@@ -42,3 +45,12 @@ def test_every_message_has_a_section_with_its_fields():
     assert "| `enrolment` | bytes (0 to 1,024) or none | none |" in sections["join"]
     for name in re.findall(r"\]\(#(\w+)\)", text):
         assert name in {heading.lower() for heading in sections}
+
+
+@pytest.mark.parametrize("level", [Level.DOWN, Level.DEGRADED])
+def test_the_runbook_has_every_reason_in_the_order_of_a_verdict(level):
+    """So a link from the page, from status and from an alert leads to its heading."""
+    page = (PROJECT / "docs/runbook.md").read_text()
+    section = re.search(rf"^## {level}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL | re.IGNORECASE)
+    headings = re.findall(r"^### (\S+)$", section[1], re.MULTILINE)
+    assert headings == [str(reason) for reason in Reason if reason.level is level]

@@ -99,10 +99,7 @@ async def test_the_swap_is_between_two_rounds(joined):
 
 
 async def test_how_far_a_job_was_is_not_retained_for_ever(joined, serve):
-    """That it is done stays to be read until the next one begins, or the federator again; then the topic is cleared.
-
-    A job goes on as it was planned under other settings, which are for the next one.
-    """
+    """That it is done stays until the next one begins, or the federator again, which goes on as it was planned."""
     served, devices = await joined()
     for number in (1, 2):
         await play(served, devices, number, number - 1, ROWS)

@@ -113,10 +113,7 @@ async def test_the_answer_to_a_join_has_the_mark_that_a_worker_stored(share):
 
 
 async def test_a_round_waits_at_its_deadline_for_a_worker_that_may_have_updates(share):
-    """Until the worker has said that it has none from before; or for two seconds, if it says nothing.
-
-    With a quorum likewise, from the least time on.
-    """
+    """Until the worker says that it has none from before, or for two seconds; with a quorum likewise."""
     both, (a, b, _) = await share(RoundPolicy(1, 3, 30, 60))
     both.gives(a)
     await both.work()

@@ -1,7 +1,4 @@
-"""From valid messages to wrong ones: of bytes that know nothing of msgpack, of fields, and of whole envelopes.
-
-Deterministic: the same random generator makes the same input on every machine.
-"""
+"""From valid messages to wrong ones, the same by seed: of bytes, of fields, and of whole envelopes."""
 
 import struct
 from collections.abc import Callable, Sequence

@@ -1,8 +1,4 @@
-"""Many inputs in several processes: ``python tests/fuzz/run.py``, or ``make fuzz``.
-
-Input ``i`` of a seed is the same whatever the number of processes. What breaks a promise is written to ``found/``;
-the test suite tries everything there first, for ever after.
-"""
+"""Many inputs in several processes (``make fuzz``); what breaks a promise is kept in ``found/`` and tried first."""
 
 import argparse
 import hashlib

@@ -1,8 +1,4 @@
-"""What reads a peer's bytes, and what must hold whatever they are.
-
-Nothing is raised but MessageError with a code of the protocol; what is said about a message is short and printable;
-the answer to it can be sent; and no message costs more work and memory than its size explains.
-"""
+"""What reads a peer's bytes; any bytes raise MessageError alone, with short words, in work that their size explains."""
 
 import sys
 import time
@@ -100,12 +96,7 @@ def calls_limit(n_bytes: int) -> int:
 
 
 def examine(target: str, payload: bytes, *, bounded: bool = True, timed: bool = False) -> None:
-    """Raises BrokenPromiseError if ``payload`` breaks a promise of ``target``.
-
-    Args:
-        bounded: look at calls and memory, too; it needs tracemalloc.
-        timed: look at what calls do not show, such as a slow search, beside standard work.
-    """
+    """Raises BrokenPromiseError if ``payload`` breaks a promise; if ``bounded``, of calls and memory, too."""
     read, n_calls = TARGETS[target], 0
 
     def count(*_: object) -> None:

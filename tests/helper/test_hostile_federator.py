@@ -1,6 +1,4 @@
-"""Whatever a federator asks, and however often the helper is started again: nobody's mask is in two sums, and about
-nobody's norm proof the helper says two things.
-"""
+"""Whatever a federator asks: nobody's mask is in two sums, and no norm proof gets two answers."""
 
 import contextlib
 import tempfile
@@ -37,10 +35,7 @@ pages = st.lists(
 
 
 class HostileFederator(RuleBasedStateMachine):
-    """It has the federator's key, the operator's policies, and every ticket that any device would ever sign.
-
-    And the clients' keys: it signs other tickets around the seals of those.
-    """
+    """It has the federator's key, the operator's policies, and every ticket that a device or a thief would sign."""
 
     def __init__(self):
         super().__init__()

@@ -140,10 +140,7 @@ def test_what_says_nothing_against_a_store_changes_nothing(running, what):
 
 
 class RestoredHelper(RuleBasedStateMachine):
-    """North is put back from copies as often as anybody likes, and nobody brings it what it has signed.
-
-    South is not. The federator is hostile, and keeps everything that it ever heard.
-    """
+    """North goes back to copies at will, South never; the federator is hostile and keeps all that it ever heard."""
 
     def __init__(self):
         super().__init__()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cli.commands import foltr_process
 from integration.deployment import Deployment
+from integration.whole import Whole, running
 from support.prepared_processes import with_defaults
 from support.servers import MosquittoServer
 from support.waiting import PATIENCE_S
@@ -31,11 +32,15 @@ async def deployment(
 
 
 @pytest.fixture
-def patient_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Devices of this process send nothing again because the machine was slow: each update is answered once.
+async def whole(mosquitto_server: MosquittoServer, tmp_path: Path) -> AsyncIterator[Whole]:
+    """A federation with secure sums, whose processes are not started."""
+    async with running(tmp_path, mosquitto_server.url) as made:
+        yield made
 
-    What an outage has lost they still send again, within what tests wait for.
-    """
+
+@pytest.fixture
+def patient_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices of this process send nothing again because the machine was slow; what an outage lost they do."""
     monkeypatch.setattr("foltr.edge_client.participation.FIRST_RESEND_S", PATIENCE_S / 4)
 
 

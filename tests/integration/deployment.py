@@ -60,13 +60,7 @@ def logged_process(
 
 
 class Deployment:
-    """One federation; use as a context manager, which ends the federator process whatever happens.
-
-    Attributes:
-        devices: their credentials, device i is the one that adds 2^i.
-        database: open, with the schema.
-        federator: the newest federator process.
-    """
+    """One federation, with the credentials of device i, which adds 2^i; the block's end kills its processes."""
 
     def __init__(self, folder: Path, broker_url: str, database_url: str, n_clients: int) -> None:
         self.broker_url = broker_url
@@ -107,12 +101,7 @@ class Deployment:
         program: Path | None = None,
         **variables: str,
     ) -> PreparedProcess:
-        """``foltr federator run`` with a quorum of every client, so that a round is over when all are in it.
-
-        Args:
-            options: more of them, e.g. of another method; the last of two equal ones holds.
-            program: a Python file that runs ``foltr`` in another way.
-        """
+        """``foltr federator run`` with a quorum of every client, so that a round is over when all are in it."""
         quorum = str(self.n_clients)
         command = [
             *("federator", "run", "--credentials", str(self._credentials), "--db", self.database_url),

@@ -72,13 +72,7 @@ class Watch:
         since: float | None = None,
         named_by: Collection[str] = ("status", "api", "page"),
     ) -> None:
-        """Wait until all four have the finding; add a row to the table of when each had it.
-
-        Args:
-            culprit: who causes it.
-            since: when it was broken, in monotonic seconds; None: now.
-            named_by: the places that name the culprit.
-        """
+        """Wait until all four have the finding, and ``named_by`` its culprit; note how long each took."""
         began = time.monotonic() if since is None else since  # clock: measures
 
         async def took(place: str) -> float:

@@ -48,11 +48,7 @@ async def contribute(
     n_wanted: int | None = None,
     may_end: Callable[[], bool] = lambda: True,
 ) -> int:
-    """One device: an interaction a round until the last round, or until ``n_wanted`` updates are known to count and it
-    ``may_end``.
-
-    Returns how many do, as far as the device was told.
-    """
+    """One device, an interaction a round; returns how many updates count, as far as it was told."""
     i = int(credentials.name.removeprefix("oracle-"))
     client = EdgeClient(
         credentials,
@@ -76,11 +72,7 @@ async def contribute(
 
 
 async def check_history(db_url: str, federation: str) -> dict[str, int]:
-    """Recompute every model from the stored updates; returns how many updates of each client are stored.
-
-    A model is its base plus the mean over the clients of its round, and every update has one interaction, so
-    (model - base) * n must be the sum of 2^i over exactly the clients that the round lists.
-    """
+    """Recompute every model as base plus mean of its clients' 2^i; returns how many updates of each are stored."""
     async with await Database.connect(db_url) as database:
         rounds = await list_rounds(database, federation, limit=10_000)
         models = await list_models(database, federation, limit=10_000)

@@ -99,11 +99,7 @@ class Operator:
 
 
 class HandMade:
-    """A client whose every message is made by hand.
-
-    Args:
-        key, enrolment: who it is; None where the federation takes anyone.
-    """
+    """A client whose every message is made by hand; without key and enrolment if the federation takes anyone."""
 
     def __init__(
         self, broker: str, client_id: str, key: SigningKey | None = None, enrolment: bytes | None = None
@@ -141,8 +137,6 @@ class HandMade:
                 assert (await self.tell(self.join())).code is ReceiptCode.JOINED
             yield self
 
-    # --- what it can say ------------------------------------------------------------------------------------
-
     def signed(self, topic: ClientTopic, message: Message, sequence: int | None = None) -> tuple[str, bytes]:
         name = TOPICS.client(self.client_id, topic)
         return name, encode(message, name, next(self._sequences) if sequence is None else sequence, self.key)
@@ -171,8 +165,6 @@ class HandMade:
             "body": DenseDelta(dim=DIM, values=pack_vector(np.full(DIM, value))),
         }
         return self.signed(ClientTopic.UPDATES, ModelUpdate(**{**fields, **changes}))[1]
-
-    # --- saying it, and the answer --------------------------------------------------------------------------
 
     async def send(self, payload: bytes) -> UpdateReceipt:
         await self.link.publish(TOPICS.client(self.client_id, ClientTopic.UPDATES), payload)

@@ -22,11 +22,7 @@ SCRAPED_EVERY_S = 1
 
 
 class Prometheus:
-    """The running server.
-
-    Attributes:
-        data: its folder; what it has scraped is there, and not compressed.
-    """
+    """The running server; what it has scraped is in ``data``, and not compressed."""
 
     def __init__(self, url: str, data: Path) -> None:
         self.url = url
@@ -51,12 +47,7 @@ class Prometheus:
 
 @asynccontextmanager
 async def prometheus(folder: Path, jobs: Mapping[str, list[str]], token: Path) -> AsyncIterator[Prometheus]:
-    """Run one until the block is left, with the project's alert rules.
-
-    Args:
-        jobs: the URLs of each job's targets.
-        token: a file with the token that the job ``foltr`` shows.
-    """
+    """Run one until the block is left, with the project's alert rules and the URLs of each job's targets."""
     if shutil.which("prometheus") is None:
         pytest.skip(
             "SKIPPED: no prometheus here: the board's queries were run against none (Debian: apt install prometheus)"

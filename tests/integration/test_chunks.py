@@ -66,11 +66,7 @@ def identity(broker, i=0):
 
 
 class Wire:
-    """What a device publishes and is sent in chunks, and which chunks of models it is subscribed to.
-
-    Args:
-        then: after two chunks this is called.
-    """
+    """What a device publishes and is sent in chunks, and to which it subscribes; ``then`` is called after two."""
 
     def __init__(self, then=None):
         self.chunks, self.offers = [], []
@@ -217,10 +213,7 @@ async def test_a_connection_cut_in_the_middle_is_taken_up_there(mosquitto_server
 
 @pytest.mark.usefixtures("one_at_a_time")
 async def test_a_federator_that_is_restarted_in_the_middle_asks_for_all(mosquitto_server, database):
-    """Its memory is gone, the update is not: the same one, all chunks again, counted once.
-
-    The device does not fetch the model again that it has: its announcements are the same bytes.
-    """
+    """The same update comes in chunks again and counts once; the model that the device has is not fetched again."""
     url = mosquitto_server.url
     first = service(url, database)
     wire = Wire(first.stop)

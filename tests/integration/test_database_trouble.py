@@ -74,15 +74,9 @@ async def check_all_told(deployment: Deployment, told: list[asyncio.Task[int]], 
     assert {task.result() for task in told} == {n_rounds}
 
 
-# --- slow ---------------------------------------------------------------------------------------------------------
-
-
 @on("sqlite")
 async def test_somebody_else_holds_the_lock(deployment, monkeypatch):
-    """SQLite's write lock, or the federation's row, for longer than one transaction waits for it.
-
-    No round ends meanwhile, no device is told anything, and afterwards nothing is lost.
-    """
+    """For longer than one transaction waits: no round ends, no device is told anything, and nothing is lost."""
     monkeypatch.setattr("foltr.storage.engines.BUSY_TIMEOUT_S", 0.3)
     monkeypatch.setitem(foltr.storage.engines._SQLITE_OPTIONS, "timeout", 0.3)  # noqa: SLF001
     log = Mock()
@@ -102,9 +96,6 @@ async def test_somebody_else_holds_the_lock(deployment, monkeypatch):
         await deployment.rounds_reach(n_completed + 1)
         await running
     await check_all_told(deployment, told, n_rounds)
-
-
-# --- gone ---------------------------------------------------------------------------------------------------------
 
 
 @POSTGRESQL
@@ -128,9 +119,6 @@ async def test_postgresql_goes_away_and_comes_back(deployment, postgres_server: 
             await deployment.rounds_reach(await deployment.n_completed() + 1)
         assert await deployment.exit_code() == 0, deployment.said()
     await check_all_told(deployment, told, n_rounds)
-
-
-# --- full ---------------------------------------------------------------------------------------------------------
 
 
 async def run_until_full(deployment: Deployment, disk: SmallDisk) -> str:
@@ -215,6 +203,3 @@ async def test_sqlite_is_moved_away(mosquitto_server, tmp_path):
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*told)
         await check_all_told(deployment, told, n_rounds)
-
-
-# --- a device's disk ------------------------------------------------------------------------------------------------

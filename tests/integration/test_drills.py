@@ -1,8 +1,4 @@
-"""Drills: what breaks is named, with its culprit, by `foltr status`, the API, its page and the metrics.
-
-Each test breaks one thing of a federation of real processes, and waits until all four say so. ``make drills`` prints
-after how many seconds each did; the bar is ten.
-"""
+"""What breaks is named, with its culprit, by `foltr status`, the API, its page and the metrics (``make drills``)."""
 
 import asyncio
 import signal

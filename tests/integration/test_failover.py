@@ -101,10 +101,7 @@ async def n_started(deployment: Deployment) -> int:
 
 
 async def check_all(deployment: Deployment, told: Told, n_untold: int = 0) -> None:
-    """What the devices were told, what is stored and what the models are made of is all the same.
-
-    ``n_untold``: so many answers to each device may have ended with a federation, which nobody could be asked for.
-    """
+    """What devices were told, what is stored and the models agree; ``n_untold`` answers to each may be lost."""
     counted = await check_history(deployment.database_url, FEDERATION)
     n_told = {client_name(i): task.result() for i, task in enumerate(told)}
     assert counted.keys() == n_told.keys()

@@ -124,9 +124,6 @@ async def test_no_forgery_changes_a_round(broker, database):
     ]
 
 
-# --- what a device believes -----------------------------------------------------------------------------------
-
-
 def model(version: int) -> ModelAnnouncement:
     weights = pack_vector([9.0] * 4)
     return ModelAnnouncement(

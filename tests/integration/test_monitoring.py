@@ -1,19 +1,14 @@
-"""A federation that is watched as an operator watches it: Prometheus, the board, logs; and who was forgotten.
-
-Everything that outlives a client is looked through for its name: what was scraped, what Prometheus has on its disk, and
-log lines of the default level.
-"""
+"""A federation as an operator watches it: Prometheus, the board, logs; none of them has a forgotten client's name."""
 
 import json
 import math
 import re
 
-import pytest
 from cli.commands import PROJECT, foltr
 from integration.deployment import logged_process
 from integration.prometheus import Prometheus, prometheus
 from integration.scraped import complaints, samples, scrape, shown_at
-from integration.whole import Whole, click, joined, running
+from integration.whole import Whole, click, joined
 from support.databases import migrated_sqlite
 from support.secure_cohorts import FEDERATION
 from support.waiting import PATIENCE_S, until
@@ -38,12 +33,6 @@ def board_queries() -> list[tuple[str, str, bool]]:
         for panel in json.loads(BOARD.read_text())["panels"]
         for target in panel.get("targets", ())
     ]
-
-
-@pytest.fixture
-async def whole(mosquitto_server, tmp_path):
-    async with running(tmp_path, mosquitto_server.url) as made:
-        yield made
 
 
 async def in_rounds(whole: Whole, devices: list[EdgeClient], n_rounds: int) -> None:

@@ -120,7 +120,6 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
     """Nobody is enrolled anew; and what the stolen first key announces is believed by nobody any more."""
     stolen = read_credentials(tmp_path / "operator" / "federator.json", "federator").key
     store = tmp_path / "device.sqlite"
-
     deployment.start_federator(1_000, **LONG)
     await deployment.serves()
     async with oracle_device(deployment.devices[0], store) as client:

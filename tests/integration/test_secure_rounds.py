@@ -6,7 +6,7 @@ import json
 import pytest
 from cli.commands import foltr
 from integration.deployment import on, swept
-from integration.whole import ANY_POLICY, N_DEVICES, click, closed, joined, learned, running
+from integration.whole import ANY_POLICY, N_DEVICES, click, closed, joined, learned
 from support.federator_by_hand import adding_learner
 from support.secure_cohorts import FEDERATION
 from support.waiting import PATIENCE_S, until
@@ -19,12 +19,6 @@ from foltr.storage.sums import load_answers, load_sums
 
 
 @pytest.fixture
-async def whole(mosquitto_server, tmp_path):
-    async with running(tmp_path, mosquitto_server.url) as made:
-        yield made
-
-
-@pytest.fixture
 async def devices(whole):
     async with joined(whole) as made:
         yield made
@@ -32,11 +26,7 @@ async def devices(whole):
 
 @on("postgresql")
 async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, database, migrated_url) -> None:
-    """Two rounds of five devices; one helper dies in the second, wherever its answer was, and is started again.
-
-    Features are scaled by the federation's schema, and what is learned is added to the model that it began with. A
-    device with another schema is in no sum and keeps its clicks.
-    """
+    """One helper dies in the second round, wherever its answer was; a device with another schema is in no sum."""
     other = EdgeClient(
         whole.credentials(N_DEVICES),
         store=":memory:",

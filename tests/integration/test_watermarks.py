@@ -1,9 +1,4 @@
-"""Each click counts once where features meet: settings, upgrades, pacing, restored databases.
-
-Real processes, a real broker, both databases. The device learns its k-th click as a power of two. So which
-clicks count, and in which round, is told twice: by the ranges of interactions that the database has of each update,
-and by the bits of the models' weights.
-"""
+"""Each click counts once, by stored ranges and by the bits of the weights, where features and restores meet."""
 
 import asyncio
 
@@ -45,11 +40,7 @@ N_CLIENTS = 1
 
 
 class Scene:
-    """A deployment, its device and who listens to all that the device says and hears.
-
-    Attributes:
-        n_clicks: how many clicks the device has recorded: the k-th one is its interaction k.
-    """
+    """A deployment, its device, who listens to it, and how many clicks it has recorded: the k-th is interaction k."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
@@ -173,7 +164,6 @@ async def test_a_receipt_is_lost_and_then_updates_are_to_be_smaller(scene):
     await scene.lose_the_receipt("--interactions", "3")
     assert (device.receipts, device.counted_through) == ({}, 0)
     assert not await device.wait_settled(0.01)
-
     scene.deployment.start_federator(MANY, "--interactions", "1")
     assert not (await device.wait_settled(PATIENCE_S)).is_pending
     assert (device.counted_through, device.n_waiting, device.n_updates_counted) == (3, 0, 1)
@@ -210,7 +200,6 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
     assert not await device.wait_settled(0.01)
     assert (device.counted_through, device.n_waiting, scene.updates) == (0, 0, [update])
     scene.click()  # while nobody can take it
-
     scene.deployment.start_federator(MANY)
     assert not (await device.wait_settled(PATIENCE_S)).is_pending
     await scene.all_count_once()
@@ -236,13 +225,11 @@ async def test_after_another_pacing_and_a_restored_database_a_copy_counts_beside
         assert not (await device.wait_settled(PATIENCE_S)).is_pending
     recorded = scene.updates
     assert len(recorded) == 4
-
     await scene.deployment.kill_federator()
     scene.deployment.start_federator(MANY, **buffered)
     assert [await scene.say_again_and_hear(payload) for payload in recorded] == [ReceiptCode.DUPLICATE] * 4
     scene.click()
     await scene.all_count_once()
-
     await scene.deployment.kill_federator()
     await restore(scene.deployment.database, backup)
     # A copy waits for the federator before the device hears of it, so it comes before what is learned again.
@@ -262,10 +249,7 @@ async def test_after_another_pacing_and_a_restored_database_a_copy_counts_beside
 
 
 async def test_a_restored_database_is_believed_although_a_clock_had_run_ahead(deployment, tmp_path):
-    """A claim of the future is lost with the database. The broker still has what was announced under it.
-
-    The device has it, too, and believes nothing from below; its store outlives both federators.
-    """
+    """The broker and the device still have what was announced under the claim that the database has lost."""
     device, store = deployment.devices[0], str(tmp_path / "device.sqlite")
     async with asyncio.timeout(PATIENCE_S):
         deployment.start_federator(1000)
@@ -279,7 +263,6 @@ async def test_a_restored_database_is_believed_although_a_clock_had_run_ahead(de
         assert await contribute(device, store=store, n_wanted=1) == 1
         await deployment.kill_federator()
         await restore(deployment.database, backup)
-
         deployment.start_federator(1000)
         assert await contribute(device, store=store, n_wanted=1) == 1
     stored = await get_federation(deployment.database, FEDERATION)

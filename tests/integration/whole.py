@@ -64,11 +64,7 @@ def start_helper(folder, name: str, failpoints: str = "", **variables: str) -> P
 
 
 class Whole:
-    """The federation, with its helpers' processes.
-
-    Args:
-        proofs: whether its policy asks for norm proofs.
-    """
+    """The federation, with its helpers' processes; its policy asks for norm proofs if told so."""
 
     def __init__(self, folder, url: str, *, proofs: bool = False) -> None:
         self.folder = folder

@@ -64,9 +64,6 @@ def announcement(number: int, opened_at: float, *, open_: bool = True, federatio
     )
 
 
-# --- without credentials --------------------------------------------------------------------------------------
-
-
 def test_all_is_well_with_a_broker_and_an_upgraded_database(mqtt_broker, migrated_url):
     """A message goes through the broker and back, the tables are there and can be written: exit code 0."""
     options = ("--broker", mqtt_broker, "--db", migrated_url)
@@ -128,9 +125,6 @@ def test_a_password_in_the_clear_is_a_problem():
     assert not any("secret" in detail for _, detail in found.values())
     assert doctor("--broker", f"mqtt://u:secret@127.0.0.1:{free_port()}", expected=1)["tls"][0] == "absent"
     assert doctor("--broker", "mqtt://broker.invalid", expected=1)["tls"][0] == "warning"
-
-
-# --- with credentials -----------------------------------------------------------------------------------------
 
 
 def test_every_role_is_looked_at_as_itself(guarded, tmp_path):
@@ -251,9 +245,6 @@ def _change(path: Path, **fields) -> None:
 
 def lines_without(acl, part: str) -> str:
     return "".join(line for line in acl.read_text().splitlines(keepends=True) if part not in line)
-
-
-# --- single checks --------------------------------------------------------------------------------------------
 
 
 def test_the_days_a_certificate_has_left():

@@ -117,9 +117,6 @@ def test_no_place_is_looked_for_that_nobody_vouches_for(tmp_path):
     assert "choose with --federation news" in done.stderr
 
 
-# --- foltr erasure verify-log: the table of erasures ----------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
     path = tmp_path_factory.mktemp("forgotten") / "foltr.sqlite"
@@ -254,9 +251,6 @@ def test_a_chain_made_anew_is_found_by_the_table(forgotten):
     )
     rewritten(forgotten, lambda entry: (entry.at, entry.kind, [1]))
     refused(audit(forgotten, "--json"), "entry 11 says that None was erased, and its row is missing", "; and ")
-
-
-# --- foltr erasure log -----------------------------------------------------------------------------------------
 
 
 def listed(folder, *arguments: str, **more):

@@ -188,9 +188,6 @@ def test_a_federation_where_nobody_was_forgotten(tmp_path):
     erasures(tmp_path, "show", "anna", code=1)
 
 
-# --- where others tell of it ----------------------------------------------------------------------------------
-
-
 def test_rounds_show_where_updates_were_taken_out(folder):
     """How many of how many, in the list and in the round; programs have the number for every round."""
     options = ("--db", "sqlite:///foltr.sqlite")

@@ -81,13 +81,11 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
             assert "nobody was never enrolled with" in warning
             assert "unknown_client" in refusal
             assert "warning" not in done.stderr + again.stderr
-
             asked = await command("erasure", "request", "--credentials", own, "--timeout", 200)
             assert asked.returncode == 0, asked.stderr
             own_receipt = verify_receipt(asked.stdout.strip(), deployment.devices[0].federator_public_key)
             assert own_receipt.requested_by == "device"
             assert not request_file(own).exists()
-
             printed = await command("erasure", "request", client_name(2), *operator, "--print-payload", "--json")
             message = json.loads(printed.stdout)
             sent = (message["topic"], base64.b64decode(message["payload"]))
@@ -156,7 +154,6 @@ async def test_who_is_not_answered_is_told_what_may_be_the_matter(mosquitto_serv
     assert first == "waiting for the federator's answer; the broker has the order; check that the federator runs"
     assert "Order 1 is kept in" in last
     assert "not signed" not in last
-
     access, topic = access_to(mosquitto_server.url), Topics(FEDERATION).round
     round_ = encode(announcement(1, 0.0, federation=FEDERATION), topic, 0, SigningKey.generate())
     await asyncio.to_thread(publish_once, access, "other", topic, round_, retain=True)

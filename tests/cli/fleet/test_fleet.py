@@ -35,9 +35,7 @@ TRAINING = FedIpsTraining(min_interactions=2, max_interactions=2, learning_rate=
 
 @pytest.fixture(autouse=True, scope="module")
 def kernels():
-    """Load, or compile, what devices rank and learn with. Else the first one does, and with it everybody in the loop
-    stands still: on a busy machine for longer than a test waits for anything.
-    """
+    """Load, or compile, what devices learn with: the first one would make everybody in the loop stand still."""
     features, clicks = np.ones((8, N_FEATURES), np.float32), np.array([True, False, True, False, False])
     for propensities in (None, checked_propensities([1.0, 0.5, 0.3, 0.2, 0.1])):
         device = device_for(model(), TRAINING, DeviceContext(0, None, propensities))

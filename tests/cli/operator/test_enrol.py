@@ -50,9 +50,6 @@ async def heard(access, topics, client_id="listener"):
             return await arrived
 
 
-# --- enrol ----------------------------------------------------------------------------------------------------
-
-
 def test_the_first_enrolment_makes_the_operator_and_the_devices_file(tmp_path):
     """One command from nothing to a device's credentials, closed to others, and two short lines about it."""
     done = foltr(
@@ -165,9 +162,6 @@ def test_a_device_that_keeps_its_key_is_enrolled_by_the_public_one(tmp_path):
         assert (enrolment.public_key, enrolment.serial) == (key.public, serial)
 
 
-# --- roster and revoke ----------------------------------------------------------------------------------------
-
-
 def test_the_roster_shows_who_is_enrolled_and_who_is_void(tmp_path):
     """As a table and as JSON, without a broker."""
     enrolled(tmp_path)
@@ -218,9 +212,6 @@ def test_a_revocation_without_a_broker_is_recorded(tmp_path):
         assert "foltr operator send" in done.stderr
     rows = json.loads(foltr("operator", "roster", "--json", cwd=tmp_path).stdout)["clients"]
     assert [row["state"] for row in rows] == ["revoked"]
-
-
-# --- a broker that lets in only who was enrolled --------------------------------------------------------------
 
 
 async def test_an_enrolled_device_gets_in_and_a_revoked_one_is_void(guarded_broker, tmp_path):

@@ -35,13 +35,7 @@ SHORTEST = 5
 
 @dataclass(frozen=True)
 class Visit:
-    """What visit.mjs wrote.
-
-    Attributes:
-        results: its figures.
-        pages: of each page the streams of its WebSockets, and its HTTP requests.
-        private: queries, headings, texts and their sentences, of which nothing may leave.
-    """
+    """What visit.mjs wrote: figures, streams and requests of each page, and texts of which nothing may leave."""
 
     results: dict[str, Any]
     pages: list[tuple[list[bytes], list[dict[str, str]]]]
@@ -112,10 +106,7 @@ def private_in(queries: list[str], texts: list[str]) -> set[bytes]:
 
 
 def leaks(private: set[bytes], streams: list[bytes]) -> set[bytes]:
-    """Return what of the private texts is in a stream, as it stands or in what its messages hold.
-
-    A heading of one word may be a word of the protocol, which is in a topic then.
-    """
+    """Return what of the private texts is in a stream or its messages, except the protocol's own words."""
     published = [message for stream in streams for message in messages_in(stream)]
     haystack = b"\n".join([*streams, *(text for message in published for text in held_by(msgpack_of(message)))])
     own_words = {word for stream in streams for word in words_of_topics(stream)}
@@ -167,10 +158,7 @@ def test_the_order_learned_is_better_than_minisearchs(visit):
 
 
 def test_all_that_leaves_a_page_are_messages_of_the_protocol(visit):
-    """Joins, states and an update a round, of as many numbers as there are features, and nothing but MQTT around them.
-
-    A page that loses its connection may make another one.
-    """
+    """Joins, states and an update a round, a number for each feature, and nothing but MQTT around them."""
     names = set()
     for streams, _ in visit.pages:
         for stream in streams:
@@ -210,9 +198,6 @@ def test_beside_them_a_page_gets_its_files_and_posts_its_public_key(visit):
         ((post, address),) = posts
         assert (post["method"], address.path) == ("POST", "/enrol")
         assert re.fullmatch(r"[0-9a-f]{64}", post["body"])
-
-
-# --- that these tests would see it ----------------------------------------------------------------------------------
 
 
 TOPIC = "foltr/v1/docs-search/clients/visitor-1/join"

@@ -72,11 +72,7 @@ def body_of(training, rng):
 
 
 async def play(served, devices, n_rounds, rng, training=None, *, closes=False):
-    """So many rounds, the last device first: the order of arrival must not matter.
-
-    Args:
-        closes: a round does not wait for all.
-    """
+    """So many rounds, the last device first; the order of arrival must not matter."""
     for number in range(1, n_rounds + 1):
         for device in reversed(devices):
             n_interactions = int(rng.integers(1, 6))

@@ -23,13 +23,7 @@ N_PROOF = proof_shape(3, 256).n_proof
 
 
 def offered(policy=PROVEN, n_words=None, swapped=None, digested=None):
-    """What arrives under a policy.
-
-    Args:
-        n_words: of the proof, where it is not as long as it should be; its ticket is for what is sent.
-        swapped: bytes that come in place of the proof.
-        digested: bytes that the ticket is for, behind the vector.
-    """
+    """What arrives under a policy, perhaps ``swapped`` for its proof, or with a ticket for what is ``digested``."""
     made = FEDERATION.contribute(CLIENT, policy=policy, vector=np.array([3, -4, 12]))
     values, proof = (write_words(words) for words in (made.masked, made.proof))
     if n_words is not None:

@@ -1,8 +1,4 @@
-"""Whatever order answers come in, and whoever leaves meanwhile: the same sets, the same faults, each proof judged once.
-
-What happens is drawn: answers twice, late, not whole, about pages that were split since; helpers that take out some;
-clients that leave before, while and after their proofs are checked; verdicts that take a while.
-"""
+"""Whatever order answers come in, and whoever leaves meanwhile: the same sets and faults, each proof judged once."""
 
 import random
 from dataclasses import dataclass, field

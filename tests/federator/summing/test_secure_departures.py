@@ -83,10 +83,7 @@ async def test_a_client_forgotten_while_sums_are_opened_ends_the_round(secure) -
 
 
 async def test_a_client_forgotten_later_takes_the_model_back_to_before_it(secure) -> None:
-    """The last model from before its first round returns, nothing is relearned, and sums with it are deleted.
-
-    A replay of its round says that a client was erased, and no difference.
-    """
+    """Nothing is relearned, sums with it are deleted, and a replay of its round finds no difference."""
     at_once = UnlearningPolicy(every_s=0.0, swap_every_s=0.0)
     rounds = await secure(4, rounds={"min_clients": 3, "max_clients": 3}, plan={"unlearning": at_once})
     late, *early = rounds.clients
@@ -119,10 +116,7 @@ async def test_a_client_forgotten_later_takes_the_model_back_to_before_it(secure
 @pytest.mark.parametrize("kind", ["quarantine", "revoke", "forget"])
 @pytest.mark.parametrize("n_answered", [0, 1])
 async def test_a_client_that_goes_leaves_the_set_or_ends_the_round(secure, kind, n_answered) -> None:
-    """While tickets are checked it leaves; once a sum was asked for the round ends, and another federator agrees.
-
-    Positions stay: nobody is taken for a duplicate of itself.
-    """
+    """While tickets are checked it leaves, and positions stay; once a sum was asked for the round ends."""
     rounds = await secure(4)
     await rounds.send_all()
     for _ in range(n_answered):
