@@ -15,8 +15,12 @@ from foltr.core.errors import UnavailableError
 
 
 def wait_for_the_broker(monkeypatch):
-    """Have links wait for a broker's answer as long as tests wait: how soon they give up on it is not the subject."""
+    """Have links and the broker wait for each other as long as tests wait: how soon they give up is not the subject.
+
+    A process that compiles beside many others may be silent for longer than the usual keepalive.
+    """
     monkeypatch.setitem(MqttLink.__init__.__kwdefaults__, "timeout_s", PATIENCE_S)
+    monkeypatch.setattr("foltr.broker.connection._KEEPALIVE_S", round(PATIENCE_S))
 
 
 class Inbox:

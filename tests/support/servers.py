@@ -81,7 +81,8 @@ class ServerProcess:
         with log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, cwd=cwd)
         give_up_at = time.monotonic() + PATIENCE_S  # clock: patience
-        while not ready():
+        # Something else may answer on its port.
+        while not (ready() and self.is_alive):
             if not self.is_alive or time.monotonic() > give_up_at:  # clock: patience
                 self._end(signal.SIGKILL)
                 raise RuntimeError(f"{name} did not start:\n{log.read_text(errors='replace')[-2000:]}")
