@@ -65,7 +65,7 @@ async def test_a_new_users_gate_opens_by_what_secure_sums_say(mosquitto_server, 
         async def is_known() -> bool:
             return summed(await list_credit_sums(database, FEDERATION, 0)).growth >= OPENS_AT
 
-        async with whole.federator(database, 10_000, {"evaluation": True, "training": TRAINING}):
+        async with whole.federator(database, 10_000, evaluation=True, training=TRAINING):
             async with in_use([device(whole, i) for i in range(N_DEVICES)], use):
                 await until(is_known, "the first users' lists do not favour the model")
             opened = {}

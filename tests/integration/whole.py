@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import numpy as np
 from cli.commands import foltr
@@ -66,13 +67,14 @@ def start_helper(folder, name: str, failpoints: str = "", **variables: str) -> P
 class Whole:
     """The federation, with its helpers' processes; its policy asks for norm proofs if told so."""
 
-    def __init__(self, folder, url: str, *, proofs: bool = False) -> None:
+    def __init__(self, folder, url: str, *, proofs: bool = False, **policy: Any) -> None:
         self.folder = folder
         self.url = url
         self.federation = SecureFederation(2, dim=DIM, proofs=proofs)
         self.processes: dict[str, PreparedProcess] = {}
         keys = [make_helper_keys(folder, self.federation, pair, url) for pair in self.federation.helpers]
-        self.policy = self.federation.issue(helpers=keys, n_min=3, n_max=100, n_interactions=1, **QUIET)
+        settings = {"helpers": keys, "n_min": 3, "n_max": 100, "n_interactions": 1, **QUIET}
+        self.policy = self.federation.issue(**settings | policy)
 
     def start_helper(self, name: str, failpoints: str = "", **variables: str) -> PreparedProcess:
         self.processes[name] = start_helper(self.folder, name, failpoints, **variables)
@@ -92,18 +94,19 @@ class Whole:
         return made.model_copy(update={"policy": base64.b64encode(self.policy.signed).decode()})
 
     @asynccontextmanager
-    async def federator(self, database: Database, n_rounds: int) -> AsyncIterator[asyncio.Task[None]]:
-        """A federator for the time of the block."""
+    async def federator(self, database: Database, n_rounds: int, **settings: Any) -> AsyncIterator[asyncio.Task[None]]:
+        """A federator for the time of the block; ``settings`` are of its plan."""
         plan = FederationPlan(
             FEDERATION,
             DIM,
             RoundPolicy(min_clients=N_DEVICES, max_clients=N_DEVICES, max_time_s=3600.0),
-            ONE_EACH,
+            settings.pop("training", ONE_EACH),
             stop_after_round=n_rounds,
             enrolment_key=self.federation.operator.public,
             secure=SecureSettings(self.policy, clip_norm=2.56, sealing_keys=(self.federation.federator_sealing_key,)),
             schema=SCHEMA,
             first_weights=pack_vector(FIRST),
+            **settings,
         )
         key = SigningKey.from_text(self.federation.federator.to_text())
         service = FederatorService(plan, database, BrokerAddress.parse(self.url), key=key, give_up_after_s=PATIENCE_S)
@@ -177,9 +180,9 @@ async def learned(database: Database) -> list[float]:
 
 
 @asynccontextmanager
-async def running(folder, url: str, *, proofs: bool = False) -> AsyncIterator[Whole]:
+async def running(folder, url: str, *, proofs: bool = False, **policy: Any) -> AsyncIterator[Whole]:
     """A federation whose policy is at the broker; its processes end with the block."""
-    made = Whole(folder, url, proofs=proofs)
+    made = Whole(folder, url, proofs=proofs, **policy)
     try:
         async with connected(url, "operator", Inbox(), []) as link:
             await made.publish_policy(link)

@@ -1,15 +1,17 @@
 """``device enrol --token``, ``operator desk`` and ``client enrol``, with a real Mosquitto between them."""
 
+import asyncio
 import json
 import shutil
 
 import pytest
 from cli.commands import foltr, foltr_process, start, stop
 from cli.silence import give_up_once
-from support.message_publisher import publish_once
+from support.broker_links import link_to
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, wait_until
 
+from foltr.broker.address import BrokerAddress
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.operator.folder import open_authority
@@ -83,13 +85,20 @@ def serials(tmp_path):
         return {name: device.serial for name, device in authority.register.enrolled.items()}
 
 
+async def write_beside(hostile):
+    """The access list lets each user write below its own name."""
+    async with link_to(BrokerAddress.of(hostile), "hostile") as link:
+        await link.wait_connected(PATIENCE_S)
+        await link.publish(f"{Topics('mail').root}/tokens/hostile/request", bytes(500), retain=True)
+
+
 @pytest.mark.parametrize("broker", ["passwords", pytest.param("mtls", marks=pytest.mark.nightly)], indirect=True)
 def test_a_device_enrols_itself_and_the_broker_lets_it_in(broker, desks, tmp_path):
     """Its private key is in its own file only; the desk's log names the token, and nobody, nor who writes beside it."""
     made(tmp_path, "till-1")
     (hostile,) = broker.enrol("hostile")
     desk = desks()
-    publish_once(hostile, "hostile", f"{Topics('mail').root}/tokens/hostile/request", bytes(500), retain=True)
+    asyncio.run(write_beside(hostile))
     done = asked(tmp_path, "till-1", "--out", "mine.json")
     assert done.returncode == 0, done.stderr
     mine = read_credentials(tmp_path / "mine.json", "device")
