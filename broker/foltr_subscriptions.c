@@ -31,7 +31,7 @@ __attribute__((used)) const char foltr_subscriptions[] = "foltr-subscriptions:" 
 
 /* --- of mosquitto_plugin.h and mosquitto_broker.h, as they are since 2.0 ----------------------------------------- */
 
-enum { PLUGIN_VERSION = 5, EVENT_ACL_CHECK = 2, ACL_SUBSCRIBE = 4 };
+enum { PLUGIN_VERSION = 5, EVENT_ACL_CHECK = 2, EVENT_DISCONNECT = 10, ACL_SUBSCRIBE = 4 };
 enum { SUCCESS = 0, PROTOCOL = 2, INVALID = 3, ACL_DENIED = 12, DEFER = 17 };
 enum { LOG_ERR = 8 };
 
@@ -45,6 +45,13 @@ struct acl_check {
 	uint32_t payloadlen;
 	uint8_t qos;
 	bool retain;
+	void *future2[4];
+};
+
+struct disconnected {
+	void *future;
+	void *client;
+	int reason;
 	void *future2[4];
 };
 
@@ -162,10 +169,19 @@ static int check(int event, void *event_data, void *userdata)
 		if(foltr_rule_grants(rules[i], user, asked->topic)) return DEFER;
 	}
 	refused_client = asked->client;
-	if(++n_refused <= MOST_REFUSED) return ACL_DENIED;
-	/* The next client may be at the same address. Mosquitto ends the connection of this one, for an error. */
-	n_refused = 0;
-	return PROTOCOL;
+	/* Mosquitto ends the connection for an error. */
+	return ++n_refused <= MOST_REFUSED ? ACL_DENIED : PROTOCOL;
+}
+
+/* The next client may be at the same address, and is refused nothing for this one. */
+static int forget(int event, void *event_data, void *userdata)
+{
+	const struct disconnected *left = event_data;
+	(void)event;
+	(void)userdata;
+
+	if(left->client == refused_client) refused_client = NULL;
+	return SUCCESS;
 }
 
 int mosquitto_plugin_version(int n_supported, const int *supported)
@@ -182,6 +198,7 @@ int mosquitto_plugin_cleanup(void *userdata, const struct option *options, int n
 	(void)options;
 	(void)n;
 	mosquitto_callback_unregister(plugin_id, EVENT_ACL_CHECK, check, NULL);
+	mosquitto_callback_unregister(plugin_id, EVENT_DISCONNECT, forget, NULL);
 	while(n_rules) mosquitto_free(rules[--n_rules]);
 	mosquitto_free(rules);
 	rules = NULL;
@@ -208,5 +225,6 @@ int mosquitto_plugin_init(void *id, void **userdata, const struct option *option
 		n_rules++;
 	}
 	plugin_id = id;
-	return mosquitto_callback_register(id, EVENT_ACL_CHECK, check, NULL, NULL);
+	int failure = mosquitto_callback_register(id, EVENT_ACL_CHECK, check, NULL, NULL);
+	return failure ? failure : mosquitto_callback_register(id, EVENT_DISCONNECT, forget, NULL, NULL);
 }

@@ -155,6 +155,13 @@ def test_a_packet_full_of_filters_holds_nobody_up(server):
         assert device.granted(*["x"] * 50, TOPICS.model)[-1]
 
 
+def test_a_connection_pays_for_no_earlier_one(server):
+    """Mosquitto keeps a new client where one that left was: what that one was refused does not count."""
+    for i in range(20):
+        with Subscriber(server.users["device"]) as device:
+            assert not any(device.granted(*["x"] * 60)), f"connection {i}"
+
+
 def test_all_that_is_granted_to_a_device_is_little(server):
     """Every number that is a chunk's, of both models: the largest session that a device may have."""
     chunks = [chunk(i) for i in range(1000) for chunk in (TOPICS.model_chunk, TOPICS.anchor_chunk)]
