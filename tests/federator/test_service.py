@@ -7,6 +7,7 @@ import pytest
 from support.databases import open_migrated
 from support.sealed_updates import add_sealed_update
 from support.secure_cohorts import SecureFederation
+from support.waiting import PATIENCE_S
 
 from foltr.broker.address import BrokerAddress
 from foltr.core.errors import SettingsError
@@ -38,7 +39,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-async def database(migrated_url: str, tmp_path):
+async def database(migrated_url: str, tmp_path, monkeypatch):
+    monkeypatch.setattr("foltr.storage.leases.LEASE_S", PATIENCE_S)  # nobody renews it here
     async with await open_migrated(migrated_url, KeyStore(tmp_path / "leaders")) as opened:
         yield opened
 

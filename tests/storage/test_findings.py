@@ -1,6 +1,8 @@
 """The leader's findings: replaced as a whole, by the leader alone, and without a name."""
 
+import pytest
 from sqlalchemy import select, update
+from support.waiting import PATIENCE_S
 
 from foltr.core.protocol.verdicts import Finding, Reason
 from foltr.storage.findings import load_findings, store_findings
@@ -12,6 +14,12 @@ from .conftest import NOW, at
 
 LOW = Finding(Reason.DISK_LOW, "/data has 3 % left.", "/data", NOW)
 AWAY = Finding(Reason.BROKER_UNREACHABLE, "it has not answered since 03:04:05 UTC.", "mqtt://north:1883", NOW)
+
+
+@pytest.fixture(autouse=True)
+def _no_lease_ends_by_itself(monkeypatch) -> None:
+    """However long a busy machine takes."""
+    monkeypatch.setattr("foltr.storage.leases.LEASE_S", PATIENCE_S)
 
 
 async def test_only_the_leader_stores_them_while_there_is_one(stored) -> None:

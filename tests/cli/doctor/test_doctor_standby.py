@@ -8,6 +8,7 @@ import pytest
 from cli.commands import foltr
 from support.databases import migrated_sqlite, open_migrated
 from support.sealed_updates import add_sealed_update
+from support.waiting import PATIENCE_S
 
 from foltr.cli.doctor import checks_database
 from foltr.cli.doctor.checks import Finding, State
@@ -47,8 +48,9 @@ def test_it_is_asked_for_by_a_flag_or_by_the_setting_of_the_federator(tmp_path):
 
 
 @pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
-async def test_it_may_end_the_sessions_of_the_leader_or_not(migrated_url, postgres_server, tmp_path):
+async def test_it_may_end_the_sessions_of_the_leader_or_not(migrated_url, postgres_server, tmp_path, monkeypatch):
     """As another role it may not, unless it is one that may signal all of them; of a superuser never."""
+    monkeypatch.setattr("foltr.storage.leases.LEASE_S", PATIENCE_S)  # nobody renews it here
     name = migrated_url.rsplit("/", 1)[1]
     for role in ("north_role", "south_role"):
         postgres_server.sql(f"DROP ROLE IF EXISTS {role}")
