@@ -107,6 +107,7 @@ async def test_what_a_hostile_broker_replays_does_nothing(deployment, operator, 
     giving = asyncio.create_task(operator("rounds", "deadline", "1", "--max-time", "300", **soon))
     while not giving.done():
         await asyncio.to_thread(publish_once, access, "mallory", TOPICS.operator_answers, recorded)
+        await asyncio.sleep(0.05)
     silent = await giving
     assert (silent.returncode, "Order 3 is kept" in silent.stderr) == (3, True), silent.stderr
     deployment.start_federator(1_000, **LONG)
