@@ -5,6 +5,7 @@ result, and leaves everything it does not know to this one; a device without num
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -93,6 +94,31 @@ def read_lines(path: Path, normalise: bool) -> LetorArrays:
         offsets=np.array(offsets, np.int64),
         query_ids=np.array(query_ids, np.int64),
     )
+
+
+def read_query(lines: Sequence[bytes], where: str, *, normalise: bool) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
+    """Read the lines of one query, for a file that is too long for memory.
+
+    Args:
+        lines: at least one, of documents of the same query.
+        where: the place that an error names.
+        normalise: as in `read_lines`.
+
+    Returns:
+        (docs,) grades, and (docs, d) features up to the highest one mentioned.
+
+    Raises:
+        DataError: a line is wrong, or of another query.
+    """
+    query: list[_Line] = []
+    for raw in lines:
+        line = _line(raw.split(b"#", 1)[0].decode("ascii", errors="replace").split() or [""])
+        if isinstance(line, str):
+            raise DataError(f"{where}: {line}")
+        query.append(line)
+    if len({line.query_id for line in query}) != 1:
+        raise DataError(f"{where}: expected the lines of one query")
+    return np.array([line.grade for line in query], np.int16), _dense(query, normalise)
 
 
 def normalise_by_query(features: NDArray[np.floating], offsets: NDArray[np.int64]) -> NDArray[np.float32]:

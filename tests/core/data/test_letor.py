@@ -9,7 +9,7 @@ from support.waiting import PATIENCE_S
 
 from foltr.core.data import letor
 from foltr.core.data.letor import load_letor, load_split
-from foltr.core.data.letor_lines import normalise_by_query
+from foltr.core.data.letor_lines import normalise_by_query, read_lines, read_query
 from foltr.core.errors import DataError
 
 GOOD = """\
@@ -182,3 +182,16 @@ def test_real_collections_read_as_published(real_data, parsed_cache: Path) -> No
     assert (mslr.n_queries, mslr.n_features) == (60, 136)
     assert mslr.features.min() == 0.0
     assert mslr.features.max() == 1.0
+
+
+def test_one_query_is_read_like_a_file_of_it(tmp_path: Path) -> None:
+    """For files too long for memory: the same arrays, and the same errors at a place that is given."""
+    text = b"1 qid:7 1:3 3:5 # a comment\n0 qid:7 1:1 3:2\n"
+    (tmp_path / "one.txt").write_bytes(text)
+    whole = read_lines(tmp_path / "one.txt", normalise=True)
+    relevance, features = read_query(text.splitlines(keepends=True), "here", normalise=True)
+    np.testing.assert_array_equal(relevance, whole["relevance"])
+    np.testing.assert_array_equal(features, whole["features"])
+    for wrong, told in ((b"0 qid:8 1:1\n", "lines of one query"), (b"\n", "grade ''"), (b"0 qid:7 1:x\n", "value 'x'")):
+        with pytest.raises(DataError, match=f"here: .*{told}"):
+            read_query([text.splitlines()[0], wrong], "here", normalise=True)
