@@ -1,6 +1,7 @@
 """Experiments with foltr: the simulator, attacks, and the reproductions of published results.
 
-``import foltr_research as fr`` has what a researcher needs: `simulate`, `sweep`, and what plug-ins are made of.
+``import foltr_research as fr`` has what a researcher needs: `simulate`, `sweep`, `replay` and what plug-ins
+are made of.
 """
 
 import importlib
@@ -10,19 +11,45 @@ if TYPE_CHECKING:
     from foltr.core.evaluation.click_models import ClickModel
     from foltr.core.methods.spec import MethodSpec
     from foltr_research.attacks.registry import AttackedRound
-    from foltr_research.door import Curve, Result, Sweep, simulate, sweep
+    from foltr_research.door import Curve, Result, Sweep, replay, simulate, sweep
+    from foltr_research.simulation.logged_clicks.aol4foltr import AolLog
+    from foltr_research.simulation.logged_clicks.logs import Lockstep, LoggedQuery
+    from foltr_research.simulation.logged_clicks.results import Replay
+    from foltr_research.simulation.logged_clicks.synthetic_log import SyntheticLog
     from foltr_research.simulation.own_method import Method
 
-__all__ = ["AttackedRound", "ClickModel", "Curve", "Method", "MethodSpec", "Result", "Sweep", "simulate", "sweep"]
+__all__ = [
+    "AolLog",
+    "AttackedRound",
+    "ClickModel",
+    "Curve",
+    "Lockstep",
+    "LoggedQuery",
+    "Method",
+    "MethodSpec",
+    "Replay",
+    "Result",
+    "Sweep",
+    "SyntheticLog",
+    "replay",
+    "simulate",
+    "sweep",
+]
 
 _DOOR = {
+    "AolLog": "foltr_research.simulation.logged_clicks.aol4foltr",
     "AttackedRound": "foltr_research.attacks.registry",
     "ClickModel": "foltr.core.evaluation.click_models",
     "Curve": "foltr_research.door",
+    "Lockstep": "foltr_research.simulation.logged_clicks.logs",
+    "LoggedQuery": "foltr_research.simulation.logged_clicks.logs",
     "Method": "foltr_research.simulation.own_method",
     "MethodSpec": "foltr.core.methods.spec",
+    "Replay": "foltr_research.simulation.logged_clicks.results",
     "Result": "foltr_research.door",
     "Sweep": "foltr_research.door",
+    "SyntheticLog": "foltr_research.simulation.logged_clicks.synthetic_log",
+    "replay": "foltr_research.door",
     "simulate": "foltr_research.door",
     "sweep": "foltr_research.door",
 }

@@ -1,4 +1,4 @@
-"""Simulations from Python: ``import foltr_research as fr``, then `simulate` and `sweep`.
+"""Simulations from Python: ``import foltr_research as fr``, then `simulate`, `sweep` and `replay`.
 
 Keywords are the fields of `SimulationConfig` and the method's parameters. Methods, rules, attacks, click models,
 metrics and data may be objects (`foltr_research.simulation.plugins`). What runs is what ``foltr simulate`` and
@@ -23,6 +23,10 @@ from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.loading import check_data_name, load_experiment, population_for
 from foltr_research.simulation.config import SecureSettings, SimulationConfig, check_config
 from foltr_research.simulation.federated import Progress, run
+from foltr_research.simulation.logged_clicks.logs import Log
+from foltr_research.simulation.logged_clicks.results import Replay
+from foltr_research.simulation.logged_clicks.run import OnPoint, replay_log
+from foltr_research.simulation.logged_clicks.settings import RoundSettings, check_left_open
 from foltr_research.simulation.method_names import check_name_of_method, simulated_parameters_of
 from foltr_research.simulation.plugins import KINDS, Kind, load_named, plug_in
 from foltr_research.simulation.results import SimulationResult
@@ -237,6 +241,28 @@ def sweep(
     if failed:
         warnings.warn(f"{len(failed)} of {len(runs)} runs failed, first: {failed[0]}", stacklevel=2)
     return done
+
+
+def replay(log: Log, *, on_point: OnPoint | None = None, **settings: Any) -> Replay:
+    """Replay a log of queries and clicks by its clock: updates arrive when users have searched, and may be late.
+
+    Args:
+        log: `SyntheticLog`, `AolLog`, one of yours, or one of them in `Lockstep`.
+        on_point: called with each evaluation.
+        settings: fields of `RoundSettings`; ``rounds``, after so many models it stops, by default at the end of the
+            log; other fields of `SimulationConfig` that a log leaves open, parameters of the method, and ``rule``.
+
+    Raises:
+        SettingsError: an unknown name, or a value that is not allowed.
+        DataError: the log cannot be read or learned from.
+    """
+    of_rounds = {name: settings.pop(name) for name in RoundSettings.model_fields.keys() & settings}
+    base, _ = _read(settings, {})
+    check_left_open(base)
+    rounds = RoundSettings.read(of_rounds)
+    # The fewest clients of a round: a rule must be of use among them, and their noise must be enough.
+    config = SimulationConfig.read({**base, "clients": rounds.min_clients})
+    return replay_log(log, config, rounds, most_rounds=base.get("rounds"), on_point=on_point)
 
 
 def _read(
