@@ -16,6 +16,7 @@ from foltr.core.learning.interaction import Interaction
 from foltr.core.methods.base import DeviceContext, MethodDevice
 from foltr.core.methods.lists import make_list
 from foltr.core.methods.registry import Ranker, make_device, spec_of
+from foltr.core.methods.spec import Lists
 from foltr.core.numerics.streams import client_streams
 from foltr.core.protocol.trainings import Training
 from foltr.core.protocol.updates import UpdateBody
@@ -96,13 +97,10 @@ class ReplayedDevice:
         self._waiting: list[Interaction] = []
         self._pending: Update | None = None
         self._is_on_its_way = False
+        # A second update for the same round would only be refused.
+        self._settled_round = 0
         self._counted_through = self._n_shown = self._n_made = 0
         self.n_dropped = 0
-
-    @property
-    def n_waiting(self) -> int:
-        """How many lists were shown, and count in no update so far."""
-        return len(self._waiting)
 
     def show(self, query: LoggedQuery, newest: GlobalModel) -> float:
         """Show a list and learn. Return the reciprocal rank of the logged click, 0 if the list does not have it.
@@ -130,14 +128,16 @@ class ReplayedDevice:
         if self._is_on_its_way:
             return None
         working = self._working
-        if self._pending is None and working is not None and working.n_learned == self._settings.n_interactions:
+        if self._pending is None and working is not None and newest.round != self._settled_round:
             self._pending = self._made(working, newest)
         self._is_on_its_way = self._pending is not None
         return self._pending
 
-    def settle(self, update: Update, *, counts: bool) -> None:
-        """Take the answer to an update: it counts, or its lists wait for another one."""
+    def settle(self, update: Update, *, counts_in: int | None) -> None:
+        """Take the answer to an update: the round that it counts in, or None: its lists wait for another one."""
+        counts = counts_in is not None
         self._pending, self._is_on_its_way = None, False
+        self._settled_round = update.header.round if counts_in is None else counts_in
         self._working = None  # at the next search it begins with the newest model
         if counts:
             self._counted_through, self._state = update.header.through, update.state
@@ -176,15 +176,18 @@ class ReplayedDevice:
             try:
                 working.device.learn(interaction, self._rng)
             except DataError:
-                if interaction.base_version == working.base.version:
+                if spec_of(self._settings.training).lists is not Lists.PERTURBED:
                     raise
-                # Such as a list of an older model's perturbation.
+                # A list of another perturbation says nothing about this one's.
                 del self._waiting[working.n_learned]
                 self.n_dropped += 1
             else:
                 working.n_learned += 1
 
-    def _made(self, working: _WorkingModel, newest: GlobalModel) -> Update:
+    def _made(self, working: _WorkingModel, newest: GlobalModel) -> Update | None:
+        """Return an update of what was learned; None if that is too little."""
+        if working.n_learned < self._settings.n_interactions:
+            return None
         interactions = tuple(self._waiting[: working.n_learned])
         # A round without a model leaves the base as it was, so the next round takes what was learned from it.
         base = newest if newest.version == working.base.version else working.base

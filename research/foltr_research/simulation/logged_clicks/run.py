@@ -132,12 +132,14 @@ class _Run:
             _, _, update = heapq.heappop(self._arrivals)
             device = self._devices[update.header.client_id]
             decision = federator.decide(update, now)
-            if isinstance(decision, Reject):
-                self._counts.refused[decision.code.value] += 1
-            if isinstance(decision, Reject) and decision.code is ReceiptCode.BUSY:
+            if not isinstance(decision, Reject):
+                device.settle(update, counts_in=federator.newest.round)
+                continue
+            self._counts.refused[decision.code.value] += 1
+            if decision.code is ReceiptCode.BUSY:
                 device.send_later()
             else:
-                device.settle(update, counts=not isinstance(decision, Reject))
+                device.settle(update, counts_in=None)
 
     def _end_rounds(self, federator: ReplayedFederator, now: float) -> None:
         ended = federator.end_due(now)

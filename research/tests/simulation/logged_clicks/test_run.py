@@ -124,16 +124,23 @@ def test_with_a_deadline_an_update_of_an_older_round_is_late():
     assert not fr.replay(log, min_clients=1, pacing="deadline", relearns=True, **TWO).refused
 
 
-def test_a_second_update_in_a_round_is_sent_again_in_the_next():
-    """A buffer takes one update of each user; the other is not lost."""
+def test_a_user_has_one_update_in_a_round():
+    """The next one waits for the next round, and is learned again by then if devices relearn."""
     log = MadeLog(in_order(searches("busy", 0, 1, 2, 3, 30), searches("other", 10, 11)))
-    replay = fr.replay(log, min_clients=2, max_time_s=1_000, **TWO)
+    for relearns, staleness in ((False, {0: 2, 2: 1}), (True, {0: 3})):
+        replay = fr.replay(log, min_clients=1, min_time_s=5, relearns=relearns, **TWO)
+        assert replay.staleness == staleness
+        assert not replay.refused
+        assert (replay.lists_counted, replay.lists_shown) == (6, 7)
+
+
+def test_an_update_for_a_full_round_is_sent_again():
+    """The same one, when its user next searches, and it counts then."""
+    log = MadeLog(in_order(searches("first", 0, 1), searches("second", 2, 3, 20)))
+    replay = fr.replay(log, min_clients=1, max_clients=1, min_time_s=10, **TWO)
     assert replay.refused == {"busy": 1}
-    # The round of the update that was sent again had nobody else, and ended without a model.
-    assert (replay.lists_counted, replay.rounds_abandoned) == (4, 1)
-    alone = fr.replay(log, min_clients=1, min_time_s=5, **TWO)
-    assert alone.refused == {"busy": 1}
-    assert (alone.lists_counted, alone.rounds_abandoned) == (6, 0)
+    assert replay.staleness == {0: 1, 1: 1}
+    assert replay.lists_counted == 4
 
 
 def test_lists_of_a_round_without_a_model_count_later():
@@ -177,6 +184,14 @@ def test_a_log_teaches():
     assert [replay.rows[-1][name] for name in ("ndcg_at_10", "mrr@10")] == list(replay.points[-1].means.values())
     assert 0.4 < replay.online_rr < 1
     assert fr.replay(log, min_clients=5, interactions=3, rounds=7).curve.rounds[-1] == 7
+
+
+def test_lists_of_an_old_perturbation_are_dropped():
+    """FOLtR-ES learns a list only with the perturbation that it was shown by; a replay goes on without the others."""
+    log = MadeLog(in_order(*(searches(f"user-{i}", *range(i, 200, 5)) for i in range(4))))
+    replay = fr.replay(log, method="foltr-es", pacing="deadline", min_clients=1, min_time_s=30, max_time_s=30, **TWO)
+    assert replay.lists_dropped > 0
+    assert 0 < replay.lists_counted <= replay.lists_shown - replay.lists_dropped
 
 
 def test_a_class_of_ones_own_is_a_method():
