@@ -9,7 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from cli.commands import environment
-from cli.snippets import blocks
+from cli.snippets import blocks, run_python
 from plugins import mine
 
 import foltr_research as fr
@@ -238,13 +238,23 @@ def test_data_frames_of_pandas():
 
 def test_the_page_runs(tmp_path):
     """docs/simulation.md in a program of its own, with two processes."""
-    code, _ = blocks("docs/simulation.md", "python")
+    code, *_ = blocks("docs/simulation.md", "python")
     (tmp_path / "page.py").write_text(f"{code}\nprint(len(table), rounds.tolist(), len(ndcg))")
     # What starts processes for itself cannot be forked from one with everything imported.
     done = subprocess.run(
         [sys.executable, "page.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
     )
     assert done.stdout == "6 [0, 10, 20] 3\n", done.stderr
+
+
+def test_the_page_replays_a_log(tmp_path):
+    """The block of docs/simulation.md on logged clicks: updates are late, and the curve is by time."""
+    _, code, _ = blocks("docs/simulation.md", "python")
+    small = code.replace("users=100, share=0.2", "users=20, share=0.1").replace("min_clients=10", "min_clients=2")
+    shown = run_python(f"{small}\nprint(late.mean_staleness, len(times), len(models), len(ndcg))", tmp_path)
+    staleness, *lengths = shown.split()
+    assert float(staleness) > 0
+    assert len(set(lengths)) == 1
 
 
 def test_the_door_has_what_it_names():

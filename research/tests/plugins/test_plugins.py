@@ -377,7 +377,7 @@ def test_own_code_meets_the_other_settings(more):
 
 def test_the_page_shows_the_code_of_these_tests():
     """It imports only the door and NumPy, and each object has at most 20 lines."""
-    _, shown = blocks("docs/simulation.md", "python")
+    *_, shown = blocks("docs/simulation.md", "python")
     assert shown == MINE.read_text()
     assert re.findall("^(?:import|from).*", shown, re.MULTILINE) == [
         "import numpy as np",
