@@ -47,11 +47,22 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def replayed(row: str, users: int, share: float, seed: int) -> fr.Replay:
-    """Replay the seed's log with the settings of a row."""
-    log = fr.SyntheticLog(users=users, share=share, seed=seed)
+class KeptLog:
+    """A generated log in memory, for many replays."""
+
+    def __init__(self, log: fr.SyntheticLog) -> None:
+        self.n_features, self.test, self._queries = log.n_features, log.test, list(log)
+
+    def __iter__(self) -> Iterator[fr.LoggedQuery]:
+        return iter(self._queries)
+
+
+def replayed(row: str, log: KeptLog, seed: int) -> fr.Replay:
+    """Replay a log with the settings of a row."""
     settings = {"interactions": INTERACTIONS, "metrics": "mrr@20", "eval_every": 1_000_000, "seed": seed}
-    return fr.replay(fr.Lockstep(log, INTERACTIONS) if row == SYNCHRONOUS else log, **settings, **ROWS[row])
+    return fr.replay(
+        fr.Lockstep(log, INTERACTIONS) if row == SYNCHRONOUS else log, **settings, **ROWS[row]
+    )
 
 
 def table(rows: Sequence[str], users: int, share: float, seeds: Sequence[int]) -> Iterator[str]:
@@ -59,8 +70,9 @@ def table(rows: Sequence[str], users: int, share: float, seeds: Sequence[int]) -
     yield "| rounds | models | staleness | lists counted | MRR@20 | difference |"
     yield "|---|---|---|---|---|---|"
     synchronous = np.empty(0)
+    logs = {seed: KeptLog(fr.SyntheticLog(users=users, share=share, seed=seed)) for seed in seeds}
     for row in rows:
-        runs = [replayed(row, users, share, seed) for seed in seeds]
+        runs = [replayed(row, log, seed) for seed, log in logs.items()]
         quality = np.array([run.points[-1].means["mrr@20"] for run in runs])
         difference = ""
         if row == SYNCHRONOUS:
@@ -81,7 +93,7 @@ def table(rows: Sequence[str], users: int, share: float, seeds: Sequence[int]) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--users", type=int, default=200)
+    parser.add_argument("--users", type=int, default=100)
     parser.add_argument("--share", type=float, default=0.2, help="of the queries that a user of AOL4FOLTR has")
     parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args()
