@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from foltr.core.methods.spec import MethodSpec
     from foltr_research.attacks.registry import AttackedRound
     from foltr_research.door import Curve, Result, Sweep, replay, simulate, sweep
+    from foltr_research.simulation.counterfactual.click_models import click_model_of
     from foltr_research.simulation.logged_clicks.aol4foltr import AolLog
     from foltr_research.simulation.logged_clicks.logs import Lockstep, LoggedQuery
     from foltr_research.simulation.logged_clicks.results import Replay
@@ -31,6 +32,7 @@ __all__ = [
     "Result",
     "Sweep",
     "SyntheticLog",
+    "click_model_of",
     "replay",
     "simulate",
     "sweep",
@@ -49,6 +51,7 @@ _DOOR = {
     "Result": "foltr_research.door",
     "Sweep": "foltr_research.door",
     "SyntheticLog": "foltr_research.simulation.logged_clicks.synthetic_log",
+    "click_model_of": "foltr_research.simulation.counterfactual.click_models",
     "replay": "foltr_research.door",
     "simulate": "foltr_research.door",
     "sweep": "foltr_research.door",
