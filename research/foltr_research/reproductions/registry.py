@@ -5,6 +5,7 @@ from foltr_research.reproductions.experiment import Experiment
 from foltr_research.reproductions.experiments import (
     all_methods,
     correlated_sums,
+    counterfactual,
     fedips,
     following_norms,
     foltr_es,
@@ -53,6 +54,7 @@ _MODULES = (
     unlearning,
     unlearning_canary,
     fedips,
+    counterfactual,
     all_methods,
     secure_sums,
     secure_sums_hostile,
