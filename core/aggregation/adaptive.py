@@ -176,7 +176,7 @@ def assess(
     after.put(names, own)
 
     crowd = reference_clients(after, names)
-    verdict = _judge(own, before, crowd, undecided=records.undecided)
+    verdict = _judge(own, before, crowd, undecided=records.undecided, differing=spec.parameter("differing") > 0.0)
     own["n_suspected"] = np.where(verdict.suspected, own["n_suspected"] + 1, 0)
     after.put(names, own)
     granted, strangers, farthest = _spend(own, steps, verdict, after, names, established=crowd.established)
@@ -228,19 +228,22 @@ def _allowance(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.minimum(np.sqrt(weights / np.median(weights)), _MOST_FOR_INTERACTIONS)
 
 
-def _judge(own: NDArray[np.void], before: NDArray[np.bool_], crowd: ReferenceClients, *, undecided: bool) -> _Verdict:
+def _judge(
+    own: NDArray[np.void], before: NDArray[np.bool_], crowd: ReferenceClients, *, undecided: bool, differing: bool
+) -> _Verdict:
     """Judge the clients of a round by their records (n,).
 
     Args:
         before: (n,) bool, who was suspected before this round.
         undecided: whether the round before was; it stays so while nobody can be judged.
+        differing: whether honest clients differ.
     """
     judged = own["n_updates"] >= LEAST_UPDATES
     if not (crowd.established and judged.any()):
         return _Verdict(None, judged, before, undecided)
     evidence = evidence_of(own, crowd.clients, crowd.place, crowd.sample)
-    strengths = evidence_strength(evidence, len(crowd.clients))
-    suspected = (judged & (strengths > 1.0)) | (before & ~is_weak(evidence))
+    strengths = evidence_strength(evidence, len(crowd.clients), differing=differing)
+    suspected = (judged & (strengths > 1.0)) | (before & ~is_weak(evidence, differing=differing))
     # Judge the clients of this round again; the others keep their state.
     n_elsewhere = int((crowd.clients["n_suspected"] > 0).sum() - before.sum())
     most = (len(crowd.clients) - 1) // 2 - n_elsewhere

@@ -110,7 +110,10 @@ RULES: dict[str, RuleTerms] = {
         parameters={
             "patience": _Parameter(
                 20, "20 updates under suspicion in a row propose a quarantine; from 1", 1, whole=True
-            )
+            ),
+            "differing": _Parameter(
+                0, "0; 1 if honest clients differ: who pulls with the others is bounded, not left out", 0, 1, whole=True
+            ),
         },
     ),
 }

@@ -16,35 +16,45 @@ BEHIND, OPPOSED = 4.5, 1.5
 _BOUNDS_FOR = 10
 DRIFT, DRIFT_OVER_MEDIAN = 5.0, 2.5
 LOG_LENGTH, LOG_LENGTH_ALONE = 1.2, 1.7
+# By how many standard errors a client must be behind for evidence that is not enough alone.
+ALSO_BEHIND = 1.0
 NO_MORE_BEHIND, NO_MORE_DRIFT, NO_MORE_LOG_LENGTH = 3.0, 2.5, 0.8
 
 
-def evidence_strength(evidence: Evidence, n_compared: int) -> NDArray[np.float64]:
+def evidence_strength(evidence: Evidence, n_compared: int, *, differing: bool = False) -> NDArray[np.float64]:
     """Return (n,) how strong the evidence against a client is: above 1 is enough to suspect it.
 
     Args:
         n_compared: how many clients they are compared with.
+        differing: whether honest clients differ, so that drift or length alone is not enough.
     """
     # With more clients the last one is farther behind by chance: about as far as the largest of so many normal draws.
     last = math.sqrt(2.0 * math.log(max(n_compared, _BOUNDS_FOR))) - math.sqrt(2.0 * math.log(_BOUNDS_FOR))
     # If all differ, e.g. each with its own labels, the median is high too.
     drifts = evidence.drift / max(DRIFT, DRIFT_OVER_MEDIAN * evidence.median_drift)
     pulls_against = np.minimum(evidence.opposed / (OPPOSED + last), evidence.behind / (BEHIND + last))
-    log_length = evidence.length.log_length
-    long_and_behind = np.where(evidence.behind > 1.0, log_length / LOG_LENGTH, 0.0)
-    kinds = np.stack([pulls_against, drifts, log_length / LOG_LENGTH_ALONE, long_and_behind])
-    strongest_kind: NDArray[np.float64] = kinds.max(axis=0)
+    log_length, is_behind = evidence.length.log_length, evidence.behind > ALSO_BEHIND
+    alone = np.maximum(drifts, log_length / LOG_LENGTH_ALONE)
+    if differing:
+        # A rare taste drifts and long lists make long steps, but an honest client pulls with the others.
+        alone = np.where(is_behind, alone, 0.0)
+    long_and_behind = np.where(is_behind, log_length / LOG_LENGTH, 0.0)
+    strongest_kind: NDArray[np.float64] = np.stack([pulls_against, alone, long_and_behind]).max(axis=0)
     return strongest_kind
 
 
-def is_weak(evidence: Evidence) -> NDArray[np.bool_]:
-    """(n,) whether so little evidence is left that a suspected client counts again."""
-    return (
-        # Far ahead is as suspicious: the forward direction may flip while attackers and the others pull about equally.
-        (np.abs(evidence.behind) < NO_MORE_BEHIND)
-        & (evidence.drift < NO_MORE_DRIFT)
-        & (evidence.length.log_length < NO_MORE_LOG_LENGTH)
-    )
+def is_weak(evidence: Evidence, *, differing: bool = False) -> NDArray[np.bool_]:
+    """(n,) whether so little evidence is left that a suspected client counts again.
+
+    Args:
+        differing: as in `evidence_strength`; drift and length then end once the client is not behind the median client.
+    """
+    faded = (evidence.drift < NO_MORE_DRIFT) & (evidence.length.log_length < NO_MORE_LOG_LENGTH)
+    if differing:
+        faded |= evidence.behind < 0.0
+    # Far ahead is as suspicious: the forward direction may flip while attackers and the others pull about equally.
+    weak: NDArray[np.bool_] = (np.abs(evidence.behind) < NO_MORE_BEHIND) & faded
+    return weak
 
 
 def strongest(cases: NDArray[np.bool_], strengths: NDArray[np.float64], most: int) -> NDArray[np.bool_]:
