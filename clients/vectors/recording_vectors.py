@@ -1,6 +1,9 @@
 """Vectors of recording: what a `SearchRanker` keeps of lists and their clicks."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,8 +13,12 @@ from foltr.core.learning.gate import Gate, Source
 from foltr.edge_client.search_ranker import SearchRanker
 from foltr.edge_client.serp import Serp
 from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import DeviceStore
+from foltr.testing import FakeFederation
 
 N_FEATURES = 2
+CREDITS_SINCE = 1
+"""The oldest model whose lists have credits here."""
 _SOURCES = (Source.BASE, Source.INTERLEAVED, Source.MODEL, Source.INTERLEAVED)
 _N_LISTS = 60
 
@@ -27,7 +34,7 @@ def recordings(told: Callable[[Gate], dict[str, Any]]) -> list[dict[str, Any]]:
     """
     rng = np.random.default_rng(39)
     steps: list[dict[str, Any]] = []
-    with SearchRanker(store=":memory:", n_features=N_FEATURES) as ranker:
+    with FakeFederation(N_FEATURES) as federation, _joined(federation) as ranker:
         for step in _steps(rng):
             refused = lost = False
             try:
@@ -37,8 +44,18 @@ def recordings(told: Callable[[Gate], dict[str, Any]]) -> list[dict[str, Any]]:
             clicks = [
                 {"id": each.id, "clicks": each.clicks.tolist()} for each in ranker.store.waiting_interactions(100)
             ]
-            steps.append({**step, "refused": refused, "lost": lost, "waiting": clicks, "gate": told(ranker.gate)})
+            found = {"waiting": clicks, "earned": _earned(ranker.store), "gate": told(ranker.gate)}
+            steps.append({**step, "refused": refused, "lost": lost, **found})
     return steps
+
+
+@contextmanager
+def _joined(federation: FakeFederation) -> Iterator[SearchRanker]:
+    credentials = federation.credentials("device-7")
+    with SearchRanker(credentials, store=":memory:", n_features=N_FEATURES) as ranker:
+        while not ranker.has_joined:  # its answer must not come in the middle
+            time.sleep(0.01)
+        yield ranker
 
 
 def _steps(rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -67,10 +84,19 @@ def _steps(rng: np.random.Generator) -> list[dict[str, Any]]:
     ]
 
 
+def _earned(store: DeviceStore) -> list[dict[str, float]]:
+    """Return the rewards of the lists that wait and whose base order is known."""
+    ids = store.waiting_ids(100)
+    earned = store.earned(ids[0], ids[-1], CREDITS_SINCE) if ids else []
+    return [asdict(each) for each in earned]
+
+
 def _list(serp_id: str, number: int, rng: np.random.Generator) -> dict[str, Any]:
     source = _SOURCES[number % 4]
     credit = rng.choice([-1, 0, 1, 1, 1], 4).tolist() if source is Source.INTERLEAVED else None
-    return {"serp_id": serp_id, "source": str(source), "to_credit": credit, "n_features": N_FEATURES}
+    positions = rng.permutation(6)[:4].tolist() if number % 7 else None  # an earlier version knew none
+    shown = {"serp_id": serp_id, "source": str(source), "to_credit": credit, "n_features": N_FEATURES}
+    return {**shown, "model_version": number // 20, "base_positions": positions}
 
 
 def _take(ranker: SearchRanker, step: dict[str, Any]) -> bool:
@@ -82,12 +108,13 @@ def _take(ranker: SearchRanker, step: dict[str, Any]) -> bool:
             Serp(
                 shown["serp_id"],
                 np.arange(4),
-                1,
+                shown["model_version"],
                 np.full((4, shown["n_features"]), 0.5, np.float32),
-                np.zeros(3),
+                np.zeros(6),
                 0.0,
                 source=Source(shown["source"]),
                 to_credit=None if shown["to_credit"] is None else np.array(shown["to_credit"], np.int8),
+                base_positions=None if shown["base_positions"] is None else np.array(shown["base_positions"]),
             )
         )
     elif "record" in step:

@@ -7,6 +7,7 @@ import { Contributor } from "./contribution.js";
 import { isPolicyOf, type Credentials } from "./credentials.js";
 import type { DeviceState, ForgetResult } from "./device_state.js";
 import { MessageError, SettingsError, UnavailableError } from "./errors.js";
+import { Evaluator } from "./evaluator.js";
 import { Forgetting } from "./forgetting.js";
 import { Inbox, type Parts } from "./inbox.js";
 import { SAFE } from "./learning/display.js";
@@ -42,6 +43,8 @@ export interface AgentOptions {
   readonly unlearningLimits: UnlearningLimits;
   /** See `Trainer`. */
   readonly isGated: boolean;
+  /** See `Evaluator`. */
+  readonly isEvaluated: boolean;
   readonly log: Log;
   /** Called after each turn in which the state may have changed. */
   readonly onState: (state: DeviceState) => void;
@@ -76,7 +79,8 @@ export class Agent {
       void store.putPace(pace).catch((error: unknown) => log("warning", "pace_not_stored", { cause: causeOf(error) }));
     const visits = new Visits(await store.pace(), participation, keep, log);
     const trainer = new Trainer(store, participation, log, options.isGated);
-    const contributor = new Contributor(session, store, participation, trainer, log, now);
+    const evaluator = new Evaluator(session.federation, store, participation, options.isEvaluated);
+    const contributor = new Contributor(session, store, participation, trainer, evaluator, log, now);
     const relearning = new Relearning(store, log, Math.random, options.unlearningLimits);
     const turns = new Turns(log);
     const { topics } = session;
@@ -114,7 +118,8 @@ export class Agent {
     const hasLeft = new Happening();
     const audit = new AuditWatch(session.federation, store, log);
     const ofDevice = { credentials, verify, session, store, log };
-    const parts = { ...ofDevice, participation, trainer, contributor, relearning, forgetting, audit, visits, hasLeft };
+    const learning = { participation, trainer, evaluator, contributor, relearning };
+    const parts = { ...ofDevice, ...learning, forgetting, audit, visits, hasLeft };
     const inbox: Inbox = new Inbox(parts, () => agent.beForgotten());
     const agent: Agent = new Agent(parts, turns, inbox, outbox, link, options.onState);
     if (!visits.isResting) visits.beginVisit(now());
@@ -334,7 +339,7 @@ export class Agent {
       forgetState: forgetting.state,
       hasOtherFeatures: participation.hasOtherFeatures,
       gate: await store.gate(),
-      shared: this.inbox.shared,
+      shared: this.parts.evaluator.shared,
       connected: this.link.connected,
       nextVisitAt: this.parts.visits.restingUntil,
       round: round?.round ?? null,

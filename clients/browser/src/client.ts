@@ -55,6 +55,11 @@ export interface EdgeClientOptions {
    * clicks favour the model's.
    */
   readonly gate?: boolean;
+  /**
+   * False does not say, if the federation asks, how many lists were clicked, how far up and in whose favour; nor is used
+   * what all say.
+   */
+  readonly evaluation?: boolean;
   readonly log?: Log;
   /** Called after a change: a new model, a receipt, the connection. */
   readonly onChange?: (client: EdgeClient) => void;
@@ -139,6 +144,7 @@ export class EdgeClient {
     const store = await DeviceStore.open(federation, name, limits, indexedDB, schemaHash);
     Object.assign(store.recent, { nFeatures, log });
     store.clickWindowS = options.clickWindowS ?? CLICK_WINDOW_S;
+    store.keepsRewards = options.evaluation !== false;
     const broker = { url: options.broker, username, password };
     const lock = `foltr:${federation}/${name}`;
     const client = new EdgeClient(
@@ -152,7 +158,8 @@ export class EdgeClient {
     const onState = (state: DeviceState) => client.tellState(state);
     const lead = async () => {
       const unlearningLimits = { ...USUAL_LIMITS, ...options.unlearningLimits };
-      const kept = { store, schemaHash, unlearningLimits, isGated: options.gate !== false };
+      const isEvaluated = options.evaluation !== false;
+      const kept = { store, schemaHash, unlearningLimits, isGated: options.gate !== false, isEvaluated };
       client.agent = await Agent.start({ credentials, key, verify, broker, ...kept, log, onState });
     };
     const leading = () => lead().catch((error: unknown) => log("error", "not_started", { cause: causeOf(error) }));

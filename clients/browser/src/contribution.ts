@@ -1,6 +1,7 @@
 // Contributions of a device: what it learned becomes an update in the store, which its receipt settles.
 
 import { DataError } from "./errors.js";
+import type { Evaluator } from "./evaluator.js";
 import { causeOf, type Log } from "./log.js";
 import type { Session } from "./messaging/session.js";
 import type { Participation } from "./participation.js";
@@ -32,6 +33,7 @@ export class Contributor {
     private readonly store: DeviceStore,
     private readonly participation: Participation,
     private readonly trainer: Trainer,
+    private readonly evaluator: Evaluator,
     private readonly log: Log,
     private readonly now: () => number,
   ) {}
@@ -55,7 +57,7 @@ export class Contributor {
       n_interactions: ids.length,
       body: { kind: "dense" as const, dim: workingModel.base.length, values: workingModel.delta() },
       vote: null,
-      evaluation: null,
+      evaluation: await this.evaluator.evaluationOf(ids),
     };
     const payload = await this.session.sign(ModelUpdate, update, "updates");
     if (payload.length > MAX_MESSAGE_BYTES) return this.log("error", "update_too_large", { bytes: payload.length });

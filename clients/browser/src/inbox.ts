@@ -3,8 +3,8 @@
 import type { AuditWatch } from "./audit_watch.js";
 import type { Contributor } from "./contribution.js";
 import { isPolicyOf, type Credentials } from "./credentials.js";
+import type { Evaluator } from "./evaluator.js";
 import type { Forgetting } from "./forgetting.js";
-import type { Credits } from "./learning/gate.js";
 import type { Log } from "./log.js";
 import type { InboundMessage, Session } from "./messaging/session.js";
 import type { Participation } from "./participation.js";
@@ -14,7 +14,6 @@ import { shortHash, type Bytes } from "./protocol/fields.js";
 import {
   AuditHead,
   ErasureNotice,
-  EvaluationRequest,
   MembershipReceipt,
   ModelAnnouncement,
   Pace,
@@ -38,6 +37,7 @@ export interface Parts {
   readonly store: DeviceStore;
   readonly participation: Participation;
   readonly trainer: Trainer;
+  readonly evaluator: Evaluator;
   readonly contributor: Contributor;
   readonly relearning: Relearning;
   readonly forgetting: Forgetting;
@@ -57,7 +57,6 @@ export class Inbox {
   private withdrawnBelow = 0;
   private withheld: { announcement: ModelAnnouncement; payload: Bytes } | null = null;
   private hasToldFeatures = false;
-  private evaluation: { readonly epoch: bigint; readonly credits: Credits } | null = null;
 
   /** @param onErased called when the federation reports that it has erased this client. */
   constructor(
@@ -90,18 +89,6 @@ export class Inbox {
     this.parts.participation.takeModel({ announcement: model, hash: await shortHash(model.weights) });
   }
 
-  /** What the lists of all users say of the model, while its federator runs; null if it does not say. */
-  get shared(): Credits | null {
-    const { evaluation } = this;
-    return evaluation?.epoch === this.parts.participation.epoch ? (evaluation?.credits ?? null) : null;
-  }
-
-  private takeEvaluation(envelope: Envelope): void {
-    const { federation, credit_total: total, credit_squares: squares } = readEnvelope(envelope, EvaluationRequest);
-    if (federation !== this.parts.session.federation) return;
-    this.evaluation = { epoch: epochAndNumber(envelope.sequence)[0], credits: { total, squares } };
-  }
-
   private async takeEnvelope(message: InboundMessage, envelope: Envelope): Promise<void> {
     const { session, forgetting } = this.parts;
     const { topics } = session;
@@ -112,7 +99,7 @@ export class Inbox {
       if (message.topic === topics.round) forgetting.hearEpoch(epochAndNumber(envelope.sequence)[0], now());
     } else if (isForUs) await this.takeReceipt(envelope);
     else if (message.topic === topics.pace) this.takePace(envelope);
-    else if (message.topic === topics.evaluation) this.takeEvaluation(envelope);
+    else if (message.topic === topics.evaluation) this.parts.evaluator.takeRequest(envelope);
     else if (message.topic === topics.model) await this.takeModel(envelope, message.payload);
     else if (message.topic === topics.round) await this.takeRound(envelope);
     else if (message.topic === topics.auditHead)

@@ -17,6 +17,8 @@ export interface Serp {
   readonly source: Source;
   /** Of an interleaved list with a gate: see `interleavingCredits`. */
   readonly toCredit: readonly number[] | undefined;
+  /** Of each shown document in the application's order, from 0; missing from lists of earlier versions. */
+  readonly basePositions?: readonly number[];
   /** The global model behind it; null before the first one arrived. */
   readonly modelVersion: number | null;
   readonly features: Features;
@@ -89,6 +91,7 @@ export function makeSerp(
     ranking: ranking.map((place) => order[place]),
     source: turns ? "interleaved" : source,
     toCredit: turns && gating?.interleavingCredits(turns, [...order.keys()], rankByScore(scores, k)),
+    basePositions: ranking,
     modelVersion: byModel === null ? null : state.modelVersion,
     features: matrix,
   };

@@ -184,6 +184,7 @@ test("enough clicks become an update of the model's weights, which counts by its
   const update = await federation.hear("update");
   const { fields } = update;
   assert.deepEqual([fields.after, fields.through, fields.n_interactions, fields.round], [0, 2, 2, 1]);
+  assert.equal(fields.evaluation, null, "nobody asks");
   const delta = unpackVector(fields.body.values);
   assert.ok(delta[0] > 0 && delta[1] < 0, `the clicked document's feature gains: ${delta}`);
   await federation.answerUpdate(update, "accepted", 2);
@@ -480,6 +481,26 @@ test("what is on the broker says that a page is gone, also when nothing said goo
   const gone = await eventually(() => federation.all("status").find(isGone));
   assert.ok(openEnvelope(gone.payload).sequence % 65536n === 65535n);
 });
+
+for (const evaluation of [true, false]) {
+  test(`an update says how its lists did if the federator that runs asks, and the application: ${evaluation}`, async () => {
+    await federation.announceCredits(0, 0);
+    const client = await joined(0, { evaluation });
+    await click(client, 2);
+    const update = await federation.hear("update");
+    const told = update.fields.evaluation;
+    // The second document, in whichever order they are shown.
+    assert.deepEqual(told && [told.clicked, told.base_reward], evaluation ? [1, 0.5] : null);
+    await federation.answerUpdate(update, "accepted", 2);
+    await eventually(() => client.state.countedThrough === 2);
+    federation.beginEpoch();
+    await federation.announceModel([0.6, 0.2], 2);
+    await federation.announceRound(2);
+    await federation.answerMembership(await federation.hear("join", 2), "joined", 2);
+    await click(client, 2);
+    assert.equal((await federation.hear("update", 2)).fields.evaluation, null, "the next federator does not ask");
+  });
+}
 
 test("a gate opens by what the lists of all users say, while their federator runs", async () => {
   await federation.announceCredits(25, 40);

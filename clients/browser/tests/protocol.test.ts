@@ -17,14 +17,7 @@ const vectors = vectorsOf("messages");
 const publicKey = fromHex(vectors.public_key);
 const portable: signing.KeptKey = { kind: "portable", seed: fromHex(vectors.seed), publicKey };
 // This client never sends these; it has other variants of the same message.
-const OTHER_BODIES = [
-  "update-part",
-  "update-evolution",
-  "update-masked",
-  "update-masked-proven",
-  "update-vote",
-  "update-evaluation",
-];
+const OTHER_BODIES = ["update-part", "update-evolution", "update-masked", "update-masked-proven", "update-vote"];
 const SENT = ["join", "leave", "status", "forget", "update", "unlearning_update"];
 
 test("the schema version is that of the vectors", () => {
@@ -92,6 +85,19 @@ for (const { what, payload, code } of vectorsOf("refused")) {
     );
   });
 }
+
+test("an evaluation that earned more than there were clicks is refused", () => {
+  const type = MESSAGE_TYPES.get("update")!;
+  const { fields } = vectors.messages.find(({ name }: { name: string }) => name === "update-evaluation");
+  const read = (evaluation: object) => {
+    const body = pack({ ...(valueOf(fields) as object), evaluation });
+    return readEnvelope({ kind: "update", sequence: 1n, body, signature: new Uint8Array() }, type)["evaluation"];
+  };
+  const right = { clicked: 0.5, reward: 0.5, base_reward: 0.25 };
+  assert.deepEqual({ ...(read(right) as object) }, { ...right, credit_total: 0, credit_squares: 0 });
+  assert.throws(() => read({ ...right, base_reward: 0.75 }), /more was earned/);
+  assert.throws(() => read({ ...right, reward: 1.5 }), /message.evaluation.reward/);
+});
 
 test("what is larger than a message may be is refused before it is read", () => {
   assert.throws(() => openEnvelope(new Uint8Array(256 * 1024 + 1)), /too_large/);

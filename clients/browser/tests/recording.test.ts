@@ -6,12 +6,14 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { DataError } from "../src/errors.js";
+import { earnedBy } from "../src/evaluator.js";
 import { judgedBy, NEW_GATE } from "../src/learning/gate.js";
 import { DeviceStore, type Limits } from "../src/store/store.js";
 import { toldGate, statedGate } from "./harness/gates.js";
 import { clickedFirst, listOf } from "./harness/lists.js";
 import { vectorsOf } from "./vectors.js";
 
+const CREDITS_SINCE = 1; // as in the vectors
 let nStores = 0;
 
 function opened(limits: Partial<Limits> = {}, name = `recording-${++nStores}`, schemaHash = ""): Promise<DeviceStore> {
@@ -27,10 +29,10 @@ async function waitingIn(store: DeviceStore): Promise<{ id: number; clicks: read
 /** Return false if clicks are lost. */
 async function take(store: DeviceStore, step: any): Promise<boolean> {
   if (step.show) {
-    const { serp_id, source, to_credit, n_features: nFeatures } = step.show;
+    const { serp_id, source, to_credit, n_features: nFeatures, model_version: modelVersion } = step.show;
     const features = { nDocuments: 4, nFeatures, values: new Float32Array(4 * nFeatures) };
-    const drawn = { ranking: [0, 1, 2, 3], source, toCredit: to_credit ?? undefined, features };
-    store.recent.remember(listOf(serp_id, drawn));
+    const drawn = { ranking: [0, 1, 2, 3], source, toCredit: to_credit ?? undefined, features, modelVersion };
+    store.recent.remember(listOf(serp_id, { ...drawn, basePositions: step.show.base_positions ?? undefined }));
   } else if (step.record) {
     return (await store.record(step.record, step.clicked, judgedBy)) !== "lost";
   } else if (step.update) {
@@ -51,6 +53,10 @@ test("the device keeps what a Python device keeps, in any order of lists and cli
     if (step.refused) await assert.rejects(take(store, step), DataError, `step ${i}`);
     else assert.equal(await take(store, step), !step.lost, `step ${i}`);
     assert.deepEqual(await waitingIn(store), step.waiting, `step ${i}`);
+    const waiting = await store.interactions(await store.waitingIds(100));
+    const earned = waiting.flatMap((each) => earnedBy(each, CREDITS_SINCE));
+    const told = earned.map(({ reward, baseReward, credit }) => ({ reward, base_reward: baseReward, credit }));
+    assert.deepEqual(told, step.earned, `step ${i}`);
     const [mine, python] = [toldGate((await store.gate()) ?? NEW_GATE), statedGate(step.gate)];
     python.forEach((number, n) => assert.ok(Math.abs(mine[n] - number) <= 1e-6, `step ${i}: ${mine} is not ${python}`));
   }

@@ -1,7 +1,9 @@
 // A gate keeps the application's order until the user's clicks show that the model's lists are better.
 //
-// core/learning/gate.py is the same, with reasons. This module imports none and is loaded separately, so that a page
-// without a gate does not load it. A gate is plain data that is stored and sent to other tabs unchanged.
+// core/learning/gate.py is the same, with reasons. This module is loaded separately, so that a page without a gate does
+// not load it. A gate is plain data that is stored and sent to other tabs unchanged.
+
+import { creditOf, firstClickReward } from "./rewards.js";
 
 /** Weight of a credit after the next one while the gate is open: a hundred interleaved lists are remembered. */
 export const CREDIT_DECAY = 0.99;
@@ -203,7 +205,7 @@ export function withList(
   clicks: readonly boolean[],
   shared: Credits | null = null,
 ): Gate {
-  const reward = rewardOf(clicks);
+  const reward = firstClickReward(clicks);
   const { lists, clicked, reciprocalRanks } = gate.counts[source];
   const counted = {
     lists: lists + 1,
@@ -231,7 +233,7 @@ export function withMoreClicks(
   nSince: number,
   shared: Credits | null = null,
 ): Gate {
-  const [from, to] = [rewardOf(before), rewardOf(now)];
+  const [from, to] = [firstClickReward(before), firstClickReward(now)];
   const { lists, clicked, reciprocalRanks } = gate.counts[source];
   const nClicked = clicked + (to > 0 && from === 0 ? 1 : 0);
   // Rounding must not make it more than one for each clicked list.
@@ -271,17 +273,6 @@ export function interleavingCredits(
   return byModel.map((isModels, i) => (first < 0 || i < first ? 0 : isModels ? 1 : -1));
 }
 
-/** Return the reciprocal rank of the first click; 0 without clicks. */
-function rewardOf(clicks: readonly boolean[]): number {
-  const first = clicks.indexOf(true);
-  return first < 0 ? 0 : 1 / (1 + first);
-}
-
-/** Return 1 if an interleaved list's clicks credit the model, -1 if the base, 0 if neither. */
-function creditOf(clicks: readonly boolean[], toCredit: readonly number[] = []): number {
-  return toCredit[clicks.lastIndexOf(true)] ?? 0;
-}
-
 function withCredit(
   gate: Gate,
   toCredit: readonly number[] | undefined,
@@ -289,10 +280,9 @@ function withCredit(
   shared: Credits | null,
 ): Gate {
   const credit = creditOf(clicks, toCredit);
-  const weight = 1 / (1 + Math.floor(clicks.lastIndexOf(true) / 2));
   // A stake must not forget its losses.
   const decay = gate.isOpen ? CREDIT_DECAY : 1;
-  if (credit !== 0) gate = { ...gate, credits: withNext(gate.credits, credit, decay, weight) };
+  if (credit !== 0) gate = { ...gate, credits: withNext(gate.credits, Math.sign(credit), decay, Math.abs(credit)) };
   gate = openedIfBetter(gate, shared);
   return credit !== 0 && gate.isOpen && creditScore(gate) < CLOSES_BELOW ? closed(gate) : gate;
 }

@@ -102,6 +102,17 @@ export type RankerSpec = ReturnType<typeof ranker>;
 export type Training = ReturnType<typeof training>;
 export type PdgdTraining = Extract<Training, { kind: "pdgd" }>;
 
+const share = number(0, 1);
+const evaluation = map({
+  clicked: share,
+  reward: share,
+  base_reward: share,
+  credit_total: optional(number(-1e5, 1e5), 0 as number),
+  credit_squares: optional(number(0, 1e5), 0 as number),
+});
+
+export type Evaluation = ReturnType<typeof evaluation>;
+
 const updateBody = union({ dense: map({ kind: literal("dense"), dim, values: anyBytes }) }, noneOther);
 
 // --- announcements -------------------------------------------------------------------------------------------------
@@ -200,12 +211,13 @@ export const ModelUpdate = message(
     n_interactions: integer(1, 100_000),
     body: updateBody,
     vote: nothing, // this client compares no models
-    evaluation: nothing, // and does not report how its lists perform
+    evaluation: optional(evaluation, null),
   },
-  (update) =>
-    update.n_interactions > update.through - update.after
-      ? `${update.n_interactions} interactions above ${update.after} up to ${update.through}`
-      : null,
+  ({ n_interactions: n, after, through, evaluation }) => {
+    if (n > through - after) return `${n} interactions above ${after} up to ${through}`;
+    const earned = evaluation === null ? 0 : Math.max(evaluation.reward, evaluation.base_reward);
+    return earned > (evaluation?.clicked ?? 0) ? "more was earned than there were lists with a click" : null;
+  },
 );
 
 export const UnlearningUpdate = message("unlearning_update", {

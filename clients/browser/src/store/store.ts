@@ -3,12 +3,10 @@
 // Interactions are numbered, and no number is used twice. Their state follows from numbers alone (`bounds`), so the
 // device puts each click into at most one counted update. The federator's database guarantees it.
 
-import type { ForgetState } from "../device_state.js";
 import { DataError } from "../errors.js";
-import type { Gate, JudgedList, Source } from "../learning/gate.js";
+import type { Gate, JudgedList } from "../learning/gate.js";
 import { concat, sameBytes, sha256Of, type Bytes } from "../protocol/fields.js";
 import { clicksOn, type Serp } from "../serps.js";
-import type { KeptPace } from "../visits.js";
 import {
   isChanged,
   learnedThrough,
@@ -18,36 +16,14 @@ import {
   type PendingUpdate,
   type Settlement,
 } from "./bounds.js";
+import { keptRewards, raiseNumbers, remove, trim, type Interaction } from "./interactions.js";
+import { KnowledgeStore, type Answered } from "./knowledge.js";
 import { RecentLists, type Clicked, type RecentList } from "./recent_lists.js";
 import { Database, done, type Rows } from "./rows.js";
 
 /** Users read for minutes before they come back to a list; a later update costs only its delay. */
 export const CLICK_WINDOW_S = 300;
 const SALT_BYTES = 16;
-
-/** A stored list: the candidates, the ranking, the clicks. */
-export interface Interaction {
-  /** The device's own number for it, never used again. */
-  readonly id: number;
-  readonly serpId: string;
-  readonly nFeatures: number;
-  /** (documents, nFeatures) float32, row by row: all candidates, not only the shown ones. */
-  readonly features: Float32Array<ArrayBuffer>;
-  readonly ranking: readonly number[];
-  readonly clicks: readonly boolean[];
-  /** The global model it was shown under; null before the first one. */
-  readonly baseVersion: number | null;
-  readonly reversals: Float64Array<ArrayBuffer>;
-  readonly logProbability: number;
-  /** Whose order it was drawn around; the base's if missing. */
-  readonly source?: Source;
-  /** Milliseconds since the epoch. */
-  readonly recordedAt?: number;
-  /** Of the application's features when it was shown; empty if none were declared. */
-  readonly schemaHash: string;
-  /** Number of unlearning steps that used it; 0 if missing. */
-  readonly relearned?: number;
-}
 
 /** Capacity limits of a store. */
 export interface Limits {
@@ -67,25 +43,22 @@ export type Judge = (
   before: Clicked | null,
 ) => Gate;
 
-/** Number of steps answered on the newest active day, by the device's clock, since the epoch. */
-interface Answered {
-  readonly day: number;
-  readonly steps: number;
-}
-
 /** The store of one client, in one database; tabs may open it together. */
-export class DeviceStore {
+export class DeviceStore extends KnowledgeStore {
   /** The lists shown lately. */
   readonly recent: RecentLists;
+  /** Whether interactions have what `Evaluator` reports of them. */
+  keepsRewards = true;
   /** How long an interaction waits for more clicks before it is learned, in seconds; see `EdgeClientOptions`. */
   clickWindowS = 0;
 
   private constructor(
-    private readonly database: Database,
+    database: Database,
     private readonly owner: string,
     private readonly limits: Limits,
     private readonly schemaHash: string,
   ) {
+    super(database);
     this.recent = new RecentLists(database, schemaHash, limits.maxRecent);
   }
 
@@ -134,7 +107,9 @@ export class DeviceStore {
       const interaction = await this.interactionOf(rows, list, learnedThrough(bounds));
       if (interaction === null || interaction === "lost") return interaction;
       const id = bounds.newest + 1;
-      await done(rows.interactions.add({ ...interaction, clicks, id, recordedAt: Date.now() }));
+      const { credit, baseReward: _before, ...unrewarded } = interaction;
+      const rewards = this.keepsRewards ? keptRewards(serp, clicks, credit) : {};
+      await done(rows.interactions.add({ ...unrewarded, ...rewards, clicks, id, recordedAt: Date.now() }));
       await putBounds(rows, { ...bounds, newest: id });
       // When too many wait, the oldest make room.
       await trim(rows, IDBKeyRange.bound(learnedThrough(bounds), id, true), this.limits.maxInteractions);
@@ -154,7 +129,7 @@ export class DeviceStore {
     rows: Rows,
     { serp, before }: RecentList,
     learned: number,
-  ): Promise<object | "lost" | null> {
+  ): Promise<Partial<Interaction> | "lost" | null> {
     const { serpId, ranking, reversals, logProbability, modelVersion: baseVersion, features, source } = serp;
     const stored: Interaction | undefined = await done(rows.interactions.index("serpId").get(serpId));
     if (before === null) {
@@ -242,19 +217,6 @@ export class DeviceStore {
 
   // --- unlearning ---------------------------------------------------------------------------------------------------
 
-  /** Return the number of steps answered on a day, or on the newest day if the clock was set back. */
-  answeredOn(day: number): Promise<number> {
-    return this.database.read(async (rows) => {
-      const newest = await rows.get<Answered>("answered");
-      return newest !== undefined && newest.day >= day ? newest.steps : 0;
-    });
-  }
-
-  /** Return the jobs for an erasure, in the order in which they were answered. */
-  jobsOf(erasure: string): Promise<readonly number[]> {
-    return this.database.read(async (rows) => (await rows.get<number[]>(`erasure:${erasure}`)) ?? []);
-  }
-
   /** Count an answer before it may be sent: for the day, for each interaction used, and for the job's erasures. */
   countAnswer(day: number, ids: readonly number[], job: number, erasures: readonly string[]): Promise<void> {
     return this.database.write(async (rows) => {
@@ -324,79 +286,6 @@ export class DeviceStore {
     });
   }
 
-  // --- what was heard ---------------------------------------------------------------------------------------------
-
-  newestSession(): Promise<bigint> {
-    return this.database.read(async (rows) => (await rows.get<bigint>("session")) ?? 0n);
-  }
-
-  /** Store a session before anything is sent in it: later ones must be higher, even if the clock goes back. */
-  putSession(session: bigint): Promise<void> {
-    return this.database.write((rows) => rows.put("session", session));
-  }
-
-  /** Return the highest accepted sequence number of a topic; 0 before the first. */
-  newestBelieved(topic: string): Promise<bigint> {
-    return this.database.read(async (rows) => (await rows.get<bigint>(`believed:${topic}`)) ?? 0n);
-  }
-
-  /** Store an accepted sequence number, so that older messages are refused, also after a restart. */
-  noteBelieved(topic: string, sequence: bigint): Promise<void> {
-    return this.database.write((rows) => rows.put(`believed:${topic}`, sequence));
-  }
-
-  /** Return the stored signed message: the federator's newest key, the model or the policy. */
-  heard(what: "federator_key" | "model" | "policy"): Promise<Bytes | null> {
-    return this.database.read(async (rows) => (await rows.get<Bytes>(what)) ?? null);
-  }
-
-  putHeard(what: "federator_key" | "model", payload: Bytes): Promise<void> {
-    return this.database.write((rows) => rows.put(what, payload.slice()));
-  }
-
-  /** Store the time of the next visit; null: stays connected. Not once forgotten: it would reveal times of use. */
-  putPace(pace: KeptPace | null): Promise<void> {
-    return this.database.write(async (rows) => {
-      if (pace === null) await rows.delete("pace");
-      else if ((await rows.get("forgotten")) === undefined) await rows.put("pace", pace);
-    });
-  }
-
-  pace(): Promise<KeptPace | null> {
-    return this.database.read(async (rows) => (await rows.get<KeptPace>("pace")) ?? null);
-  }
-
-  /** Store the version below which no model is used, and delete a stored model below it. */
-  putWithdrawal(below: number, removesModel: boolean): Promise<void> {
-    return this.database.write(async (rows) => {
-      await rows.put("withdrawn_below", below);
-      if (removesModel) await rows.delete("model");
-    });
-  }
-
-  withdrawnBelow(): Promise<number> {
-    return this.database.read(async (rows) => (await rows.get<number>("withdrawn_below")) ?? 0);
-  }
-
-  /** Store the newest message about the audit log; with the one that it contradicts, also as evidence. */
-  putAuditHead(head: Bytes, contradicted: Bytes | null): Promise<void> {
-    return this.database.write(async (rows) => {
-      await rows.put("audit_head", head);
-      if (contradicted === null) return;
-      await rows.put("audit_head_before", contradicted);
-      await rows.put("audit_head_after", head);
-    });
-  }
-
-  /** Return the newest message about the audit log, then the last two that contradict each other, if any. */
-  auditHeads(): Promise<Bytes[]> {
-    return this.database.read(async (rows) => {
-      const keys = ["audit_head", "audit_head_before", "audit_head_after"];
-      const kept = await Promise.all(keys.map((key) => rows.get<Bytes>(key)));
-      return kept.filter((payload) => payload !== undefined);
-    });
-  }
-
   /** Come under a policy: discard the pending update, and mark all interactions sent raw as spent and delete them. */
   putPolicy(signed: Bytes): Promise<void> {
     return this.database.write(async (rows) => {
@@ -427,26 +316,6 @@ export class DeviceStore {
     });
   }
 
-  /** Store the user's request to be forgotten before sending it. The leading tab then sends it, and nothing else. */
-  askToBeForgotten(): Promise<void> {
-    return this.database.write(async (rows) => {
-      if ((await rows.get("forget_state")) !== undefined) return;
-      await rows.put("forget_state", (await rows.get("forgotten")) === undefined ? "asked" : "erasing");
-    });
-  }
-
-  /** Return the stored progress of the request; null without one in this browser. */
-  forgetState(): Promise<ForgetState | null> {
-    return this.database.read(async (rows) => (await rows.get<ForgetState>("forget_state")) ?? null);
-  }
-
-  /** Store the progress of the request; null: it was refused, and the device continues. */
-  putForgetState(state: ForgetState | null): Promise<void> {
-    return this.database.write((rows) => {
-      return state === null ? rows.delete("forget_state") : rows.put("forget_state", state);
-    });
-  }
-
   private async markOf(salt: Bytes): Promise<Bytes> {
     return concat(salt, await sha256Of(concat(salt, new TextEncoder().encode(this.owner))));
   }
@@ -461,26 +330,10 @@ export class DeviceStore {
   }
 }
 
-/** Delete the oldest interactions of a range beyond a number. */
-async function trim(rows: Rows, range: IDBKeyRange, most: number): Promise<void> {
-  const excess = (await done(rows.interactions.count(range))) - most;
-  if (excess > 0) await remove(rows, await done(rows.interactions.getAllKeys(range, excess)));
-}
-
-async function remove(rows: Rows, ids: readonly IDBValidKey[]): Promise<void> {
-  await Promise.all(ids.map((id) => done(rows.interactions.delete(id))));
-}
-
 async function boundsIn(rows: Rows): Promise<Bounds> {
   return (await rows.get<Bounds>("bounds")) ?? NO_BOUNDS;
 }
 
 function putBounds(rows: Rows, bounds: Bounds): Promise<void> {
   return rows.put("bounds", bounds);
-}
-
-async function raiseNumbers(rows: Rows, by: number): Promise<void> {
-  const all: Interaction[] = await done(rows.interactions.getAll());
-  await done(rows.interactions.clear());
-  for (const interaction of all) await done(rows.interactions.add({ ...interaction, id: interaction.id + by }));
 }

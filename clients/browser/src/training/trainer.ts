@@ -6,7 +6,8 @@ import { DataError } from "../errors.js";
 import { causeOf, type Log } from "../log.js";
 import type { Model, Participation } from "../participation.js";
 import type { Training } from "../protocol/messages.js";
-import type { DeviceStore, Interaction } from "../store/store.js";
+import type { Interaction } from "../store/interactions.js";
+import type { DeviceStore } from "../store/store.js";
 import { linearWeights, whyNotUsable, WorkingModel } from "./working_model.js";
 
 export class Trainer {

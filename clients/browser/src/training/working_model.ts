@@ -6,7 +6,7 @@ import type { Features } from "../learning/linear.js";
 import { pdgdStep } from "../learning/pdgd.js";
 import { MAX_ABS_DELTA, packVector, unpackVector, type Bytes } from "../protocol/fields.js";
 import type { ModelAnnouncement, PdgdTraining, RankerSpec, Training } from "../protocol/messages.js";
-import type { Interaction } from "../store/store.js";
+import type { Interaction } from "../store/interactions.js";
 
 // Half of float32's range: the difference to the global weights, which may be as large, still fits.
 const LARGEST_WEIGHT = 3.4028234663852886e38 / 2;

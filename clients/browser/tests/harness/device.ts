@@ -11,7 +11,7 @@ import { persistIn } from "./persistent.js";
 import { fromHex } from "../../src/protocol/fields.js";
 import { EdgeClient } from "../../src/index.js";
 import { done } from "../../src/store/rows.js";
-import type { Interaction } from "../../src/store/store.js";
+import type { Interaction } from "../../src/store/interactions.js";
 
 const { store, seed, public_key, credentials, broker, n_features, pause_ms, searches } = JSON.parse(process.argv[2]);
 
