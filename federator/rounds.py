@@ -99,7 +99,7 @@ class Rounds:
             return
         since = self._state.oldest_served
         if self._plan.secure is None:
-            listed = await self._store.list_credits(since)
+            listed = await self._store.list_credits(since, self.suspects())
             total, squares = pooled(*np.array(listed, np.float64).reshape(-1, 2).T)
         else:
             total, squares = summed(await self._store.list_credit_sums(since))

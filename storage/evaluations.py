@@ -1,5 +1,7 @@
 """What rounds report: the reward of their lists, their credits, and how long only suspects have contributed."""
 
+from collections.abc import Collection
+
 from sqlalchemy import func, select
 
 from foltr.core.aggregation.reference_clients import LEAST_TIME_ALONE
@@ -18,11 +20,12 @@ _CREDITED_UPDATES = 10_000
 """Updates with credits to read at most, the newest: summing them takes about 10 ms."""
 
 
-async def list_credits(db: Database, name: str, since: int) -> list[Credits]:
+async def list_credits(db: Database, name: str, since: int, without: Collection[str] = ()) -> list[Credits]:
     """List the credits of each member in the newest completed rounds, but of none in quarantine.
 
     Args:
         since: the oldest base model of an update that counts.
+        without: clients whose credits do not count.
     """
     newest = (
         select(*(updates.c[column] for column in ("round", "client", "credit_total", "credit_squares", "base_version")))
@@ -37,6 +40,7 @@ async def list_credits(db: Database, name: str, since: int) -> list[Credits]:
         .join(clients, clients.c.id == newest.c.client)
         .where(newest.c.base_version >= since, rounds.c.state == RoundState.COMPLETED)
         .where(clients.c.membership == Membership.JOINED, clients.c.quarantined_at.is_(None))
+        .where(clients.c.client_id.not_in(without))
         .group_by(newest.c.client)
     )
     return await db.fetch_all(Credits, of_clients)

@@ -278,6 +278,9 @@ class DeviceStore(KnowledgeStore):
             if not bounds.under_policy:
                 delete_spent(cursor, bounds.floor)
                 trim_kept(cursor, watermark, self._max_kept)
+            elif before is not None and watermark > max(before, 0 if pending is None else pending.through):
+                # The store is an older copy: an update that it does not know of had the credits of these lists.
+                cursor.execute("UPDATE interactions SET credit = 0 WHERE credit != 0")
             failpoint(Failpoint.IN_SETTLEMENT_TRANSACTION)
         pending = None if counted or given_up else pending
         self._bounds = bounds._replace(watermark=watermark, newest=newest, pending=pending)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from support.backups import back_up, restore
 from support.voting_devices import BACK, NAMES, ONES, forget, said, unlearn
 
 from foltr.core.protocol.evaluations import Evaluation
@@ -113,3 +114,38 @@ async def test_the_credits_of_an_erased_client_go_with_it(voting) -> None:
     await unlearn(served, devices)
     assert shared(served) == (0.0, 0.0)
     assert served.shown.evaluation.credits_since == served.shown.model.version > 1
+
+
+async def test_an_update_that_is_heard_again_credits_once(voting, restarted) -> None:
+    """Whichever federator hears it, in its round and later."""
+    served, devices = await voting(evaluation=True)
+    heard, receive = [], served.actor.receive
+    served.actor.receive = lambda message: (heard.append(message), receive(message))
+    await credit(served, devices, GIVEN)
+    once = shared(served)
+    for message in heard * 2:
+        receive(message)
+    await served.turn()
+    await credit(served, devices, GIVEN)
+    twice = shared(served)
+    assert twice == (2 * once[0], 2 * once[1])
+    following = await restarted(served)
+    for message in heard:
+        following.actor.receive(message)
+    await following.turn()
+    assert shared(following) == twice
+    await credit(following, devices, GIVEN)
+    assert shared(following) == (3 * once[0], 3 * once[1])
+
+
+async def test_credits_of_rounds_that_a_restore_undoes_count_once_they_are_sent_again(voting, restarted) -> None:
+    served, devices = await voting(evaluation=True)
+    await credit(served, devices, GIVEN)
+    once, copy = shared(served), await back_up(served.db)
+    await credit(served, devices, GIVEN)
+    twice = shared(served)
+    await restore(served.db, copy)
+    following = await restarted(served)
+    assert shared(following) == once
+    await credit(following, devices, GIVEN)
+    assert shared(following) == twice

@@ -10,6 +10,7 @@ import foltr.core.aggregation.reference_clients
 from foltr.core.aggregation.client_records import suspects_of
 from foltr.core.aggregation.reference_clients import LEAST_TIME_ALONE
 from foltr.core.aggregation.rule_spec import read_rule
+from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.updates import DenseDelta
 from foltr.federator.closing.collected_updates import load_recipes
@@ -30,7 +31,7 @@ HOSTILE = NAMES[:4]
 async def found(voting, operator, monkeypatch):
     """A federation of ten that has found out its four attackers; it takes fewer rounds to be away for long."""
     monkeypatch.setattr(foltr.core.aggregation.reference_clients, "_ACTIVE", LONG)
-    served, devices = await voting(ADAPTIVE, anchor=False)
+    served, devices = await voting(ADAPTIVE, anchor=False, evaluation=True)
     devices |= {name: operator.enrol(name) for name in NAMES[len(devices) :]}
     await served.join([devices[name] for name in NAMES[5:]])
     rng = np.random.default_rng(5)
@@ -40,17 +41,26 @@ async def found(voting, operator, monkeypatch):
     return served, devices, rng
 
 
-async def play(served, devices, names: Iterable[str], rng, *, hostile: Iterable[str] = ()) -> None:
-    """One round of these devices, which pull the same way but for the hostile ones."""
+async def play(served, devices, names: Iterable[str], rng, *, hostile: Iterable[str] = (), credited=None) -> None:
+    """One round of these devices, which pull the same way but for the hostile ones.
+
+    Args:
+        credited: by name, the credits that a device reports; None: nobody reports.
+    """
     opened = await latest_round(served.db, "mail")
     for name in names:
         values = np.ones(D) + 0.5 * rng.normal(size=D)
         body = DenseDelta(dim=D, values=pack_vector(-values if name in hostile else values))
-        served.update(devices[name], opened.number, opened.base_version, body=body)
+        told = None if credited is None else reporting(credited[name])
+        served.update(devices[name], opened.number, opened.base_version, body=body, evaluation=told)
     await served.turn()
     if served.actor.state.round.number == opened.number:
         served.clock.at += 100.0
         await served.turn()
+
+
+def reporting(total: float) -> Evaluation:
+    return Evaluation(clicked=1.0, reward=0.5, base_reward=0.5, credit_total=total, credit_squares=4.0)
 
 
 async def suspects(served) -> set[str]:
@@ -115,3 +125,17 @@ async def test_full_rounds_do_not_count(found, restarted) -> None:
     number = (await latest_round(served.db, "mail")).number
     assert (await get_round(served.db, "mail", number - 1)).reason == "only_suspects"
     assert await count_suspects_alone(served.db, "mail", number) == 0
+
+
+async def test_what_suspects_report_opens_no_gate(found, restarted) -> None:
+    """They are too many to be left out as liars; the next federator knows them, too, and replays the round."""
+    served, devices, rng = found
+    number = (await latest_round(served.db, "mail")).number
+    credited = {name: 4.0 if name in HOSTILE else -1.0 for name in NAMES}
+    await play(served, devices, NAMES, rng, hostile=HOSTILE, credited=credited)
+    assert await suspects(served) == set(HOSTILE)
+    for following in (served, await restarted(served)):
+        announced = following.shown.evaluation
+        assert (announced.credit_total, announced.credit_squares) == (-6.0, 24.0)
+    recipes = await load_recipes(served.db, "mail")
+    assert (await replay_round(served.db, recipes, number)).differs == ()

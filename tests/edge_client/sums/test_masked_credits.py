@@ -1,5 +1,7 @@
 """A device under a policy sends one number for its lists' credits, once, and goes by those of all if it may."""
 
+import shutil
+
 import numpy as np
 import pytest
 from support.device_under_policy import DeviceUnderPolicy, identity, learned_update, opened
@@ -126,6 +128,25 @@ async def test_a_device_sends_the_credits_of_all_lists_since_the_last_update_onc
     assert await searching.credit() == WEIGHT
     assert searching.store.n_waiting() > 20
     searching.restart()
+    searching.tell()
+    searching.announce(3, newest=MODEL)
+    assert await searching.credit() == 0
+
+
+async def test_a_store_that_is_put_back_from_a_copy_sends_no_credits_again(searching, path) -> None:
+    """The federation's count tells it that later updates had them."""
+    searching.search(30, [3])
+    await searching.credit()
+    copy = path.with_name("copy.sqlite")
+    searching.store.close()
+    shutil.copyfile(path, copy)
+    searching.start()
+    searching.tell()
+    searching.announce(2, newest=MODEL)
+    assert await searching.credit() == WEIGHT
+    searching.store.close()
+    shutil.copyfile(copy, path)
+    searching.start()
     searching.tell()
     searching.announce(3, newest=MODEL)
     assert await searching.credit() == 0

@@ -20,10 +20,12 @@ from foltr.core.protocol.helper_messages import (
     RefusedTicket,
     TicketFault,
 )
+from foltr.core.protocol.policies import SecureEvaluation
 from foltr.core.protocol.states import AFTERMATH, PAUSING, AbandonReason, Aftermath, RoundState
 from foltr.federator.round import _ENDS_WITH, RoundEvent
 from foltr.operations.explanations import explain
 from foltr.operations.reading import read_situation
+from foltr.storage.evaluations import list_credit_sums
 
 MINUTE = 60.0
 TRIES = 20
@@ -218,3 +220,49 @@ async def test_who_is_forgotten_meanwhile_ends_no_pause(secure) -> None:
         assert not heard.open[rounds.number]
     await pass_s(rounds, 10.0)
     assert heard.open[rounds.number]
+
+
+class Restored(PlayedHelper):
+    """Its store was put back from a copy, and it says so."""
+
+    def answer(self, request):
+        self.is_restored()
+        return super().answer(request)
+
+
+@pytest.mark.parametrize("kind", [Refusing, Restored])
+async def test_a_round_that_a_helper_refuses_says_nothing_of_the_model(secure, kind) -> None:
+    """What others have found stays, and devices have sent their credits: the next round has only new ones."""
+    asks = {"evaluation": SecureEvaluation(weight=32, credit_weight=64), "plan": {"evaluation": True}}
+    limits = {"rounds": {"max_time_s": 10_000.0}, "secure": {"helper_deadline_s": 30.0}}
+    rounds = await secure(5, proofs=True, **asks, **limits, **QUIET)
+
+    async def send(participation, credited) -> None:
+        for client in rounds.clients:
+            rounds.send(client, participation=participation, earned=(1.0, 1.0, 0.0), credited=credited)
+        await rounds.served.turn()
+
+    async def stored() -> list[tuple[int, int]]:
+        found = await list_credit_sums(rounds.served.db, "mail", 0)
+        return [(each.n_updates, round(each.credit_total)) for each in found]
+
+    await send(1, 1.0)
+    assert (await rounds.until_closed()).state is RoundState.COMPLETED
+    sound = rounds.helpers[1]
+    replace_second(rounds, kind)
+    await send(2, -1.0)
+    async with asyncio.timeout(PATIENCE_S):
+        while rounds.number == 2:
+            await rounds.answer()
+            await asyncio.sleep(PAUSE_S)
+            if rounds.state is RoundState.OPENING:
+                rounds.served.clock.at += 2.0
+    assert await stored() == [(5, 5)]
+    rounds.helpers[1] = sound
+    sound.is_restored(restored=False)
+    await pass_s(rounds, 2 * MINUTE)
+    await pass_s(rounds, 5.0)
+    await send(3, 1.0)
+    row = await rounds.until_closed(rounds.number)
+    assert row.state is RoundState.COMPLETED, row.reason
+    assert await stored() == [(5, 5), (5, 5)]
