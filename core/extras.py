@@ -5,10 +5,12 @@ foltr is in no package index, so ``pip install 'foltr[...]'`` would find nothing
 
 import json
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 MODULES: Final = {
+    "secure": ("cryptography",),
     "cli": ("rich", "structlog", "typer"),
     "federator": ("sqlalchemy", "alembic", "aiosqlite", "jwt"),
     "postgres": ("asyncpg",),
@@ -24,6 +26,11 @@ def extra_of(module: str) -> str | None:
     """Return the extra that brings a module or its package; None if no extra does."""
     top = module.partition(".")[0]
     return next((extra for extra, modules in MODULES.items() if top in modules), None)
+
+
+def is_installed(extra: str) -> bool:
+    """Return whether all modules of an extra are there; none is imported."""
+    return all(find_spec(module) is not None for module in MODULES[extra])
 
 
 def install_command(extra: str, package: str = "foltr") -> str:

@@ -6,15 +6,17 @@ It has no reference to the ranker, so that a dropped ranker can be collected.
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from foltr.core.errors import UsageError
 from foltr.core.logs import get_logger
-from foltr.edge_client.agent import Agent
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.loop_thread import LoopThread
 from foltr.edge_client.store.recent_lists import SAVED_WITHIN_S
 from foltr.edge_client.store.store import DeviceStore
+
+if TYPE_CHECKING:
+    from foltr.edge_client.agent import Agent
+    from foltr.edge_client.client import EdgeClient
+    from foltr.edge_client.loop_thread import LoopThread
 
 log = get_logger(__name__)
 
@@ -41,7 +43,7 @@ class BackgroundDevice:
         self._client: EdgeClient | None = None
         self._thread: LoopThread | None = None
 
-    def start(self, client: EdgeClient, remarks: tuple[str, ...]) -> None:
+    def start(self, client: "EdgeClient", remarks: tuple[str, ...]) -> None:
         """Become this client, and connect in the background.
 
         Args:
@@ -51,6 +53,8 @@ class BackgroundDevice:
             SettingsError: the store is another client's.
             UsageError: it is a client already, or closed.
         """
+        from foltr.edge_client.loop_thread import LoopThread
+
         with self.life:
             self.check_open()
             if self._client is not None:
@@ -86,7 +90,7 @@ class BackgroundDevice:
             raise UsageError("it is closed: construct another one on the same store")
         self.store.check_open()
 
-    def call(self, what: Callable[[EdgeClient], Coroutine[Any, Any, T]]) -> T:
+    def call(self, what: "Callable[[EdgeClient], Coroutine[Any, Any, T]]") -> T:
         """Run a coroutine of the client's in its thread, and wait for it.
 
         Raises:
@@ -106,6 +110,13 @@ class BackgroundDevice:
 
         if self._thread is not None:
             self._thread.soon(done)
+
+
+def load_client() -> "type[EdgeClient]":
+    """Load what a client of a federation needs, most of what a device is: nobody else waits for it."""
+    from foltr.edge_client.client import EdgeClient
+
+    return EdgeClient
 
 
 def _later(work: Callable[[], None]) -> None:

@@ -23,6 +23,7 @@ class BlockerKind(DescribedEnum):
     FEDERATOR_AWAY = "federator_away", "connected, but without a federator"
     NO_POLICY = "no_policy", "connected, but without the policy of its operator"
     POLICY_BEYOND_LIMITS = "policy_beyond_limits", "connected, but under a policy beyond its limits"
+    CANNOT_MASK = "cannot_mask", "connected, but without the software for its operator's policy"
     OTHER_FEATURES = "other_features", "connected, but with other features than the federation"
 
 
@@ -32,7 +33,11 @@ _OF_LINK = {
     FailureKind.LOGIN_REFUSED: BlockerKind.LOGIN_REFUSED,
     FailureKind.TAKEN_OVER: BlockerKind.SESSION_TAKEN_OVER,
 }
-_OF_OBJECTION = {Objection.PINNED: BlockerKind.NO_POLICY, Objection.BEYOND_LIMITS: BlockerKind.POLICY_BEYOND_LIMITS}
+_OF_OBJECTION = {
+    Objection.PINNED: BlockerKind.NO_POLICY,
+    Objection.BEYOND_LIMITS: BlockerKind.POLICY_BEYOND_LIMITS,
+    Objection.CANNOT_MASK: BlockerKind.CANNOT_MASK,
+}
 _ENROL = {
     ReceiptCode.NOT_ENROLLED: "start it with credentials, the file that `foltr device enrol NAME` writes",
     ReceiptCode.REVOKED: "ask the operator for a new file: foltr device enrol NAME --replace",

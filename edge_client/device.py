@@ -3,6 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +12,14 @@ from foltr.core.erasure.states import ForgetState
 from foltr.core.learning.comparison import Comparison
 from foltr.core.learning.gate import Gate
 from foltr.core.protocol.trainings import PdgdTraining
-from foltr.edge_client.agent import Agent
-from foltr.edge_client.blockers import Blocker
 from foltr.edge_client.device_state import DeviceState, state_of
 from foltr.edge_client.events import AuditLogCut
 from foltr.edge_client.report import Report, report_of
 from foltr.edge_client.store.store import DeviceStore
+
+if TYPE_CHECKING:
+    from foltr.edge_client.agent import Agent
+    from foltr.edge_client.blockers import Blocker
 
 SERP_LENGTH = PdgdTraining().serp_length
 """How many documents are shown until a federation decides it."""
@@ -27,7 +30,7 @@ class Device(ABC):
 
     @property
     @abstractmethod
-    def agent(self) -> Agent | None:
+    def agent(self) -> "Agent | None":
         """The agent behind this class; None until it is a client of a federation."""
 
     @property
@@ -49,7 +52,7 @@ class Device(ABC):
         return f"<{type(self).__name__}: {self.state}>"
 
     @property
-    def blocker(self) -> Blocker | None:
+    def blocker(self) -> "Blocker | None":
         """What keeps this device from taking part, and what to do about it; None without a known cause.
 
         Ranking and recording work anyway.

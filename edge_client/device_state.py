@@ -1,15 +1,17 @@
 """The state of a device, and whose order it shows: as data, and as text for a log or a settings page."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from foltr.core.errors import UsageError
 from foltr.core.learning.gate import Gate, Source
 from foltr.core.protocol.explorations import Exploration, InterleavingExploration, NoExploration
-from foltr.edge_client.blockers import Blocker
-from foltr.edge_client.components import DeviceComponents
 from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.training.working_model import WorkingModel
+
+if TYPE_CHECKING:
+    from foltr.edge_client.blockers import Blocker
+    from foltr.edge_client.components import DeviceComponents
+    from foltr.edge_client.training.working_model import WorkingModel
 
 _WHOSE = {Source.BASE: "the application's", Source.MODEL: "the model's"}
 
@@ -84,7 +86,7 @@ class Settled:
         return f"{', '.join(parts)}: {self.cause}"
 
 
-def settled_by_now(device: DeviceComponents, blocker: Blocker | None) -> Settled:
+def settled_by_now(device: "DeviceComponents", blocker: "Blocker | None") -> Settled:
     """Return what waits on a device."""
     participation, n_waiting = device.participation, device.store.n_waiting()
     is_pending, awaited = participation.pending is not None or device.is_making_update, _awaited(device)
@@ -120,7 +122,7 @@ class _Awaited(NamedTuple):
         return words
 
 
-def _awaited(device: DeviceComponents) -> _Awaited:
+def _awaited(device: "DeviceComponents") -> _Awaited:
     training, store, window_s = device.participation.training, device.store, device.store.click_window.length_s
     try:
         enough = None if training is None else training.min_interactions
@@ -146,7 +148,7 @@ def cut_short(store: DeviceStore) -> list[str]:
     return [f"only lists of the last {reach_s:.0f} s take clicks, not of {window_s:g} s: raise recent_lists"]
 
 
-def state_of(device: DeviceComponents, blocker: Blocker | None, n_features: int | None) -> DeviceState:
+def state_of(device: "DeviceComponents", blocker: "Blocker | None", n_features: int | None) -> DeviceState:
     """Return the state of a device that is a client of a federation.
 
     Args:
@@ -184,7 +186,9 @@ def state_of(device: DeviceComponents, blocker: Blocker | None, n_features: int 
     return DeviceState(", ".join(parts), order, version, remarks, awaited.n_missing, awaited.n_open, store.n_dropped)
 
 
-def order_of_next(working_model: WorkingModel | None, exploration: Exploration | None, gate: Gate | None) -> ListOrder:
+def order_of_next(
+    working_model: "WorkingModel | None", exploration: Exploration | None, gate: Gate | None
+) -> ListOrder:
     """Return whose order `foltr.edge_client.serps.make_serp` shows next, of candidates that the model can rank.
 
     Args:

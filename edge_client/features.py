@@ -8,6 +8,7 @@ with the features; that is logged once.
 """
 
 import threading
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,9 @@ from foltr.core.errors import MessageError
 from foltr.core.learning.rows import Rows
 from foltr.core.logs import get_logger
 from foltr.core.protocol.schemas import FeatureSchema
-from foltr.core.protocol.signed_documents import read_schema
-from foltr.edge_client.trust import Trust
+
+if TYPE_CHECKING:
+    from foltr.edge_client.trust import Trust
 
 log = get_logger(__name__)
 
@@ -36,7 +38,7 @@ class Features:
         remarks: what the application's developer should know of them.
     """
 
-    def __init__(self, schema: FeatureSchema | None, trust: Trust | None) -> None:
+    def __init__(self, schema: FeatureSchema | None, trust: "Trust | None") -> None:
         self.schema = schema
         self.hash = None if schema is None else schema.hash
         self._trust = trust
@@ -72,6 +74,8 @@ class Features:
         credentials = None if self._trust is None else self._trust.credentials
         if credentials is None or not payload:
             return
+        from foltr.core.protocol.signed_documents import read_schema
+
         try:
             published = read_schema(payload, credentials.operator_keys, credentials.federation).content
         except MessageError as error:

@@ -2,24 +2,26 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from foltr.broker.address import BrokerAddress
 from foltr.core.errors import DataError, SettingsError
-from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.explorations import Exploration, read_exploration
 from foltr.core.protocol.fields import Message
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import check_name
-from foltr.edge_client.contribution import Alteration
 from foltr.edge_client.store.recent_lists import KEPT_LISTS, KEPT_S
 from foltr.edge_client.store.store import KEPT_INTERACTIONS
 from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
-from foltr.edge_client.training.working_model import Learner
+
+if TYPE_CHECKING:
+    from foltr.broker.address import BrokerAddress
+    from foltr.core.operator.credentials import Credentials
+    from foltr.edge_client.contribution import Alteration
+    from foltr.edge_client.training.working_model import Learner
 
 CLICK_WINDOW_S: Final = 300.0
 """Users read for minutes before they come back to a list; a later update costs only its delay."""
@@ -118,8 +120,8 @@ class Experiment:
     """
 
     seed: int | None = None
-    learner: Learner | None = None
-    alter_update: Alteration | None = None
+    learner: "Learner | None" = None
+    alter_update: "Alteration | None" = None
 
     def __post_init__(self) -> None:
         if self.seed is not None:
@@ -186,8 +188,10 @@ def agreed_name(option: str, value: str | None, of_credentials: str | None) -> s
     return check_name(option, chosen)
 
 
-def broker_address(broker: str | None, credentials: Credentials | None) -> BrokerAddress:
+def broker_address(broker: str | None, credentials: "Credentials | None") -> "BrokerAddress":
     """Return the given address, or the credentials'; SettingsError if both are missing, or it is invalid."""
+    from foltr.broker.address import BrokerAddress
+
     if broker is not None:
         checked_type("broker", broker, str)
     if credentials is not None:
@@ -204,7 +208,7 @@ class DeviceOptions:
 
     federation: str
     client_id: str
-    credentials: Credentials | None = None
+    credentials: "Credentials | None" = None
     schema: FeatureSchema | None = None
     ranking: Ranking = Ranking()
     privacy: Privacy = Privacy()

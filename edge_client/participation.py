@@ -32,6 +32,7 @@ class Objection(StrEnum):
 
     PINNED = "this device was enrolled for a secure federation, but has no policy of its operator"
     BEYOND_LIMITS = "the policy promises less than this device asks for"
+    CANNOT_MASK = "this device lacks the software that masks updates"
     NOT_SECURE = "the federator would see the updates of this device, which is under a policy"
     OTHER_POLICY = "the round has another policy than the newest that this device knows"
     NO_POLICY = (

@@ -7,6 +7,7 @@ is learned again. A repetition changes nothing.
 import sqlite3
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +15,14 @@ import numpy.typing as npt
 from foltr.core.learning.gate import Gate
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.rewards import ListRewards
-from foltr.edge_client.contribution import Contributor
 from foltr.edge_client.events import Observer
 from foltr.edge_client.gating import DeviceGate
 from foltr.edge_client.store.interaction_rows import UNNUMBERED, Within
 from foltr.edge_client.store.recent_lists import RecentList, Recorded
 from foltr.edge_client.store.store import DeviceStore
+
+if TYPE_CHECKING:
+    from foltr.edge_client.contribution import Contributor
 
 Later = Callable[[Callable[[], None]], None]
 """Hands work to the thread that a device runs in, which does it in its next turn."""
@@ -38,7 +41,7 @@ class Recorder:
     def __init__(
         self,
         store: DeviceStore,
-        contributor: Contributor,
+        contributor: "Contributor",
         later: Later | None,
         gate: DeviceGate | None,
         tell: Observer,

@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,19 +28,14 @@ from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.gate import Gate
 from foltr.core.learning.rows import Rows, as_numbers
 from foltr.core.numerics.compiled import plain_functions
-from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.explorations import Exploration, NoExploration
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.version import __version__
-from foltr.edge_client.agent import Agent
-from foltr.edge_client.background import BackgroundDevice
-from foltr.edge_client.blockers import Blocker
-from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.background import BackgroundDevice, load_client
 from foltr.edge_client.device import SERP_LENGTH, Device
 from foltr.edge_client.device_state import DeviceState, Settled, dropped, state_of
 from foltr.edge_client.events import Observer
 from foltr.edge_client.features import Features
-from foltr.edge_client.forgetting import ForgetResult
 from foltr.edge_client.gating import judged_by
 from foltr.edge_client.options import (
     Experiment,
@@ -60,6 +55,13 @@ from foltr.edge_client.store.recent_lists import RecentList
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.workers.requests import Enrolment
 from foltr.edge_client.workers.shared_device import SharedDevice, runs_in_owner
+
+if TYPE_CHECKING:
+    from foltr.core.operator.credentials import Credentials
+    from foltr.edge_client.agent import Agent
+    from foltr.edge_client.blockers import Blocker
+    from foltr.edge_client.client import EdgeClient
+    from foltr.edge_client.forgetting import ForgetResult
 
 STORE = "foltr-search.sqlite"
 
@@ -88,7 +90,7 @@ class SearchRanker(Device):
 
     def __init__(
         self,
-        credentials: str | Path | Credentials | None = None,
+        credentials: "str | Path | Credentials | None" = None,
         *,
         store: str | Path = STORE,
         n_features: int | None = None,
@@ -103,7 +105,7 @@ class SearchRanker(Device):
         self._n_features = _checked_n_features(n_features, self._schema)
         self._gated = ranking.gate
         self._client_of = partial(
-            EdgeClient,
+            _client,
             schema=self._schema,
             ranking=ranking,
             privacy=privacy,
@@ -135,13 +137,15 @@ class SearchRanker(Device):
         self._close = weakref.finalize(self, self._shared.close)
         self._shared.join()
 
-    def enrol(self, credentials: str | Path | Credentials) -> None:
+    def enrol(self, credentials: "str | Path | Credentials") -> None:
         """Take part in a federation from here on. What was recorded before belongs to this client, and is learned.
 
         Raises:
             SettingsError: the credentials are wrong, or the store is another client's: nothing was changed.
             UsageError: it is enrolled already, or closed.
         """
+        from foltr.core.operator.credentials import Credentials
+
         checked_type("credentials", credentials, Credentials, str, Path)
         self._enrol(_absolute(credentials))
 
@@ -180,7 +184,7 @@ class SearchRanker(Device):
         self.close()
 
     @property
-    def agent(self) -> Agent | None:
+    def agent(self) -> "Agent | None":
         return self._shared.agent
 
     @property
@@ -203,7 +207,7 @@ class SearchRanker(Device):
         return state_of(self.agent, self.agent.blocker, self._n_features)
 
     @property
-    def blocker(self) -> Blocker | None:
+    def blocker(self) -> "Blocker | None":
         """As `EdgeClient.blocker`; None also before it is enrolled, and once it is closed."""
         return None if self._shared.is_away else super().blocker
 
@@ -332,7 +336,7 @@ class SearchRanker(Device):
         """Leave the federation as `EdgeClient.leave` does. Raises UsageError as `wait_connected` does."""
         return self._shared.device.call(lambda client: client.leave(timeout_s))
 
-    def forget_me(self, timeout_s: float = 60.0) -> ForgetResult:
+    def forget_me(self, timeout_s: float = 60.0) -> "ForgetResult":
         """Ask for this client's erasure as `EdgeClient.forget_me` does.
 
         If it was never enrolled, its store is cleared and starts as a new one.
@@ -343,14 +347,20 @@ class SearchRanker(Device):
         """
         if self.agent is not None or self.store.owner is not None:
             return self._shared.device.call(lambda client: client.forget_me(timeout_s))
+        from foltr.edge_client.forgetting import ForgetResult
+
         self._shared.check_open()
         self.store.forget()
         return ForgetResult(ForgetState.FORGOTTEN)
 
 
+def _client(enrolment: Enrolment, **options: Any) -> "EdgeClient":
+    return load_client()(enrolment, **options)
+
+
 def _opened(
     store: str | Path,
-    client_of: Callable[[Enrolment], EdgeClient],
+    client_of: "Callable[[Enrolment], EdgeClient]",
     privacy: Privacy,
     features: Features,
     n_features: int | None,
@@ -378,7 +388,7 @@ def _opened(
     return device
 
 
-def _absolute(credentials: str | Path | Credentials | None) -> Enrolment:
+def _absolute(credentials: Enrolment) -> Enrolment:
     """Return credentials as other processes can read them, too."""
     return Path(credentials).absolute() if isinstance(credentials, str | Path) else credentials
 

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,9 @@ from foltr.core.learning.scaling import LARGEST_VALUE, first_unusable
 from foltr.core.methods.lists import SourcedList, draw_base_list, list_from
 from foltr.core.protocol.explorations import SAFE, Exploration, NoExploration
 from foltr.edge_client.serp import Serp
-from foltr.edge_client.training.working_model import WorkingModel
+
+if TYPE_CHECKING:
+    from foltr.edge_client.training.working_model import WorkingModel
 
 _FINITE = "expected finite numbers that fit float32"
 _POSITIONS = "give integers, from 0, of the list as shown, e.g. [0, 3] where the first and the fourth were clicked"
@@ -78,7 +80,7 @@ def read_candidates(features: Rows, base: npt.ArrayLike | None) -> Candidates:
 def make_serp(
     candidates: Candidates,
     k: int,
-    working_model: WorkingModel | None,
+    working_model: "WorkingModel | None",
     rng: np.random.Generator,
     *,
     exploration: Exploration | None = None,
@@ -114,7 +116,7 @@ def make_serp(
 def _model_serp(
     candidates: Candidates,
     k: int,
-    working_model: WorkingModel,
+    working_model: "WorkingModel",
     rng: np.random.Generator,
     exploration: Exploration | None,
     gate: ListSourceGate | None,

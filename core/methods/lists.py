@@ -15,8 +15,6 @@ from foltr.core.learning.display import (
 )
 from foltr.core.learning.gate import Source, interleaving_credits
 from foltr.core.learning.linear import rank_by_score
-from foltr.core.methods.registry import spec_of
-from foltr.core.methods.spec import Lists
 from foltr.core.protocol.explorations import (
     Exploration,
     InterleavingExploration,
@@ -35,6 +33,10 @@ def make_list(training: Training, scores: NDArray[np.floating], k: int, rng: np.
         scores: (documents,) of the ranker to show it by, see `foltr.core.methods.base.MethodDevice.scores`.
         rng: used only if the method's lists are drawn.
     """
+    # A device that has no federation draws lists, and needs no method.
+    from foltr.core.methods.registry import spec_of
+    from foltr.core.methods.spec import Lists
+
     if spec_of(training).lists is Lists.DRAWN:
         return draw_list(training.exploration, scores, k, rng)
     return best_list(scores, k)

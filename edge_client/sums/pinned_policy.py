@@ -6,6 +6,7 @@ no federator can take a device out of secure sums.
 """
 
 from foltr.core.errors import DataError, MessageError
+from foltr.core.extras import install_command, is_installed
 from foltr.core.logs import get_logger
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.codec import open_envelope
@@ -66,7 +67,9 @@ class PinnedPolicy:
         """Why the device sends nothing to any round; None if the rounds decide."""
         if self.newest is None:
             return Objection.PINNED if self.is_required else None
-        return None if self.exceeded_limit is None else Objection.BEYOND_LIMITS
+        if self.exceeded_limit is not None:
+            return Objection.BEYOND_LIMITS
+        return None if is_installed("secure") else Objection.CANNOT_MASK
 
     @property
     def exceeded_limit(self) -> str | None:
@@ -78,6 +81,8 @@ class PinnedPolicy:
         """What to do about the `objection`, if there is one."""
         if self.objection is Objection.PINNED:
             return "the operator must publish it (foltr policy publish); the device keeps clicks meanwhile"
+        if self.objection is Objection.CANNOT_MASK:
+            return f"run: {install_command('secure')}; the device keeps clicks meanwhile"
         return f"{self.exceeded_limit}. The operator signs another policy, or the application raises its privacy_limits"
 
     def receive(self, payload: bytes) -> bool:

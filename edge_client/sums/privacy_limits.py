@@ -4,9 +4,12 @@ A device checks that a policy's noise is enough for its stated epsilon. But the 
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from foltr.core.errors import SettingsError
-from foltr.core.protocol.policies import Policy
+
+if TYPE_CHECKING:
+    from foltr.core.protocol.policies import Policy
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class PrivacyLimits:
         if self.min_cohort < 2:
             raise SettingsError(f"privacy_limits: min_cohort is {self.min_cohort}, below 2")
 
-    def excess_of(self, policy: Policy) -> str | None:
+    def excess_of(self, policy: "Policy") -> str | None:
         """Return which limits a policy exceeds; None if it is within all."""
         beyond = []
         if policy.epsilon > self.max_epsilon:

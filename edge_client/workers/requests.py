@@ -1,15 +1,17 @@
 """What the processes of one store say to each other."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from foltr.core.errors import DataError, FoltrError, SettingsError, UnavailableError, UsageError
 from foltr.core.logs import get_logger
-from foltr.core.operator.credentials import Credentials
+
+if TYPE_CHECKING:
+    from foltr.core.operator.credentials import Credentials
 
 log = get_logger(__name__)
 
-Enrolment = str | Path | Credentials | None
+Enrolment: TypeAlias = "str | Path | Credentials | None"
 """Credentials as an application gives them."""
 
 

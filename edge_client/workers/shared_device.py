@@ -15,17 +15,19 @@ from collections.abc import Callable
 from functools import wraps
 from inspect import getattr_static, isfunction, signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from foltr.core.errors import FoltrError, SettingsError, UnavailableError, UsageError
 from foltr.core.file_locks import StoreInUseError
 from foltr.core.logs import get_logger
-from foltr.edge_client.agent import Agent
-from foltr.edge_client.background import BackgroundDevice
+from foltr.edge_client.background import BackgroundDevice, load_client
 from foltr.edge_client.serp import Serp
 from foltr.edge_client.workers.local_socket import LocalConnection, connect, socket_beside
 from foltr.edge_client.workers.owner import Owner
 from foltr.edge_client.workers.requests import Answer, Enrolment, Failure, Greeting, Request
+
+if TYPE_CHECKING:
+    from foltr.edge_client.agent import Agent
 
 log = get_logger(__name__)
 
@@ -105,7 +107,7 @@ class SharedDevice:
         return self._device
 
     @property
-    def agent(self) -> Agent | None:
+    def agent(self) -> "Agent | None":
         """The agent behind it; None before it is enrolled, and if another process owns the store."""
         return None if self._device is None else self._device.agent
 
@@ -253,6 +255,7 @@ class SharedDevice:
         if isinstance(answer, Failure):
             connection.close()
             return answer.kind(answer.text)
+        _make_ready(answer)
         with self._state:
             self._enrolment, self._watched, self._has_asked = answer, connection, True
             self._state.notify_all()
@@ -281,6 +284,7 @@ class SharedDevice:
             try:
                 if watched is not None:
                     self._enrolment = watched.receive()
+                    _make_ready(self._enrolment)
                 elif self._refused() is not None:
                     time.sleep(_POLL_S)
             except OSError:
@@ -341,6 +345,12 @@ class SharedDevice:
         self._begin()
         self._is_copy = True
         self.is_closed |= self._path is None  # nobody can be asked
+
+
+def _make_ready(enrolment: Enrolment) -> None:
+    """Load what this process needs if it takes over, so that no search waits for that."""
+    if enrolment is not None:
+        load_client()
 
 
 def _called(ranker: object, request: Request) -> object:

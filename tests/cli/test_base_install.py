@@ -8,7 +8,7 @@ from support.completed_process import completed
 
 from foltr.core.extras import MODULES
 
-OF_OTHER_EXTRAS = [module for extra, modules in MODULES.items() if extra != "cli" for module in modules]
+OF_OTHER_EXTRAS = [module for extra, modules in MODULES.items() if extra not in ("cli", "secure") for module in modules]
 WITHOUT_EXTRAS = f"sys.modules |= dict.fromkeys({OF_OTHER_EXTRAS})"
 _AT = "--db sqlite:///x.sqlite"
 # Beside each command the extra that it needs, if any.

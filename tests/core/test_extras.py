@@ -1,6 +1,7 @@
 """What an install without an extra says: the command that adds it, to wherever this software came from."""
 
 import json
+import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from foltr.core.extras import MODULES, extra_of, install_command
+from foltr.core.extras import MODULES, extra_of, install_command, is_installed
 
 PROJECT = Path(__file__).parents[2]
 
@@ -50,15 +51,21 @@ def test_every_extra_of_a_command_is_known():
     assert MODULES.keys() == extras.keys() - {"privacy"}
     imported = {"prometheus-client": "prometheus_client", "pyjwt": "jwt", "sqlalchemy[asyncio]": "sqlalchemy"}
     for extra, modules in MODULES.items():
-        named = {one.split(">")[0] for one in extras[extra]} - {"foltr[cli]"}
+        named = {one.split(">")[0] for one in extras[extra]} - {"foltr[cli]", "foltr[secure]"}
         assert {imported.get(name, name) for name in named} == set(modules)
     assert extra_of("sqlalchemy.ext.asyncio") == "federator"
     assert extra_of("asyncpg") == "postgres"
     assert extra_of("numpy") is None
 
 
+def test_an_extra_is_installed_if_all_of_it_is(monkeypatch):
+    assert is_installed("cli")
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert not is_installed("cli")
+
+
 def test_an_install_without_extras_brings_no_more_than_a_device_needs():
-    """Thirteen packages, of which NumPy is the largest: at most 90 MB before Python has compiled them."""
+    """Twelve packages, of which NumPy is the largest: at most 75 MB before Python has compiled them."""
     wanted, needed = ["foltr"], set()
     while wanted:
         asked = [Requirement(one) for one in distribution(wanted.pop()).requires or ()]
@@ -66,8 +73,8 @@ def test_an_install_without_extras_brings_no_more_than_a_device_needs():
         wanted += found - needed
         needed |= found
     assert needed == {
-        *("aiomqtt", "annotated-types", "cffi", "cryptography", "msgpack", "numpy", "paho-mqtt", "pycparser"),
-        *("pydantic", "pydantic-core", "pynacl", "typing-extensions", "typing-inspection"),
+        *("aiomqtt", "annotated-types", "cffi", "msgpack", "numpy", "paho-mqtt", "pycparser", "pydantic"),
+        *("pydantic-core", "pynacl", "typing-extensions", "typing-inspection"),
     }
     files = (Path(file.locate()) for name in needed for file in distribution(name).files or ())
-    assert sum(file.stat().st_size for file in files if file.suffix != ".pyc" and file.exists()) <= 90e6
+    assert sum(file.stat().st_size for file in files if file.suffix != ".pyc" and file.exists()) <= 75e6

@@ -489,7 +489,7 @@ for (const evaluation of [true, false]) {
     await click(client, 2);
     const update = await federation.hear("update");
     const told = update.fields.evaluation;
-    // The second document, in whichever order they are shown.
+    // The second document, wherever it is shown.
     assert.deepEqual(told && [told.clicked, told.base_reward], evaluation ? [1, 0.5] : null);
     await federation.answerUpdate(update, "accepted", 2);
     await eventually(() => client.state.countedThrough === 2);

@@ -62,7 +62,7 @@ test("an evaluation has the means over lists with a base order, and credits sinc
   assert.deepEqual(evaluator.shared, { total: 25, squares: 40 });
 });
 
-test("nothing is said to a federator that does not ask, or of which the application says no", async () => {
+test("a device says nothing to a federator that does not ask, or if its application says no", async () => {
   const store = await opened();
   await recordAll(store);
   const participation = new Participation(null, false);

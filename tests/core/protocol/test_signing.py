@@ -1,6 +1,7 @@
 """Identity: what a signature covers, that keys stay secret, and that sequence numbers only rise."""
 
 import base64
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +40,14 @@ def test_signatures_are_those_of_the_standard():
     assert verify(RFC_PUBLIC, RFC_MESSAGE, RFC_SIGNATURE)
     for public_key, data, signature, is_valid in HOSTILE:
         assert verify(bytes.fromhex(public_key), data, bytes.fromhex(signature)) is is_valid
+
+
+def test_a_device_without_openssl_takes_no_signature_that_others_refuse(monkeypatch):
+    """And takes those of honest signers; of crafted ones it refuses more."""
+    monkeypatch.setitem(sys.modules, "foltr.core.protocol.openssl_signatures", None)
+    assert verify(RFC_PUBLIC, RFC_MESSAGE, RFC_SIGNATURE)
+    verdicts = [(verify(bytes.fromhex(key), data, bytes.fromhex(said)), taken) for key, data, said, taken in HOSTILE]
+    assert verdicts == [(True, True), (False, False), (False, True)]
 
 
 # Public key, message, signature, and whether OpenSSL takes it: keys with a part of order 8, which their owners choose

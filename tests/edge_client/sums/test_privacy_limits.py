@@ -1,5 +1,7 @@
 """A device takes no part under a policy that promises its user less than the application asks for, and says why."""
 
+import sys
+
 import pytest
 from structlog.testing import capture_logs
 from support.device_under_policy import DeviceUnderPolicy
@@ -61,6 +63,26 @@ async def test_a_policy_beyond_the_limits_gets_nothing(path):
     assert "privacy_limits" in found.message
     assert "under a policy beyond its limits" in state_of(device.agent, found, None).status
     assert device.store.entries() == []
+
+
+async def test_a_device_without_the_extra_for_masks_sends_nothing_and_says_what_to_install(path, monkeypatch):
+    """No participation is charged; once it is installed the same clicks go into a sum."""
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    device = DeviceUnderPolicy(path, USUAL)
+    device.announce(1)
+    device.announce(2, secure=None)
+    device.see(1, 2)
+    assert await device.is_silent()
+    device.agent.link = ConnectedLink()
+    found = blocker_of(device.agent, 0.0)
+    assert found.kind is BlockerKind.CANNOT_MASK
+    assert "pip install " in found.message
+    assert "[secure]'" in found.message
+    assert device.store.entries() == []
+    monkeypatch.undo()
+    device.restart()
+    device.announce(3)
+    assert isinstance((await device.update()).body, MaskedVector)
 
 
 async def test_a_running_device_stops_where_its_policy_is_replaced_by_one_beyond(path):
