@@ -6,7 +6,7 @@
 
 Any thread may call it, and many at once; so may several processes with the same store, such as the workers of a web
 server (`foltr.edge_client.workers`). It is the same device as `foltr.edge_client.client.EdgeClient`, with a separate
-thread for the network and for learning. Without credentials it only stores the clicks.
+thread for the network and for learning. Without credentials it only stores the clicks, and loads nothing of a client.
 
 Callers wait for the store, never for the network or for learning. Ranking takes a snapshot of the working model and no
 lock. Plain functions compute everything, as on a device without numba: nobody waits for machine code.
