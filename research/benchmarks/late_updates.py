@@ -60,9 +60,7 @@ class KeptLog:
 def replayed(row: str, log: KeptLog, seed: int) -> fr.Replay:
     """Replay a log with the settings of a row."""
     settings = {"interactions": INTERACTIONS, "metrics": "mrr@20", "eval_every": 1_000_000, "seed": seed}
-    return fr.replay(
-        fr.Lockstep(log, INTERACTIONS) if row == SYNCHRONOUS else log, **settings, **ROWS[row]
-    )
+    return fr.replay(fr.Lockstep(log, INTERACTIONS) if row == SYNCHRONOUS else log, **settings, **ROWS[row])
 
 
 def table(rows: Sequence[str], users: int, share: float, seeds: Sequence[int]) -> Iterator[str]:
