@@ -1,7 +1,7 @@
 """Users beyond the table of `foltr.core.evaluation.click_models`: trust bias, UBM and DBN, with own parameters.
 
-Each is a *reader*: a function from the shown grades and two uniform draws for each to clicks, as every click model from
-outside. `click_model_of` makes one from parameters, as a dictionary or a JSON file:
+Each is a *reader*, like every click model from outside: a function that takes the shown grades and two uniform draws
+for each, and returns clicks. `click_model_of` makes one from parameters in a dictionary or a JSON file:
 
     {"model": "UBM", "attraction": [...], "examination": [[...], [..., ...], ...]}
     {"model": "DBN", "attraction": [...], "satisfaction": [...], "continuation": 0.9}

@@ -42,7 +42,8 @@ def exposure(scores: Floats, weights: Floats, noise: Floats) -> Floats:
                 found[document] += share * left[document]
             chosen = np.argmax(keys)
             left[chosen], keys[chosen] = 0.0, -np.inf
-    return found / noise.shape[0]
+    result: Floats = found / noise.shape[0]
+    return result
 
 
 @compiled
@@ -72,7 +73,8 @@ def utility_gradient(scores: Floats, rewards: Floats, weights: Floats, noise: Fl
                 gradient[document] += chance * (weights[rank] * rewards[document] - to_go[rank])
             gradient[ranking[rank]] += to_go[rank + 1]
             left[ranking[rank]] = 0.0
-    return gradient / noise.shape[0]
+    result: Floats = gradient / noise.shape[0]
+    return result
 
 
 @compiled
@@ -113,7 +115,8 @@ def penalised_rewards(rewards: Floats, exposed: Floats, safe: Floats, risk: floa
     """
     total = safe.sum()
     divergence = float((exposed**2 / safe).sum() / total)
-    return rewards - risk / (total * math.sqrt(divergence)) * exposed / safe
+    penalised: Floats = rewards - risk / (total * math.sqrt(divergence)) * exposed / safe
+    return penalised
 
 
 def risk_of_estimate(beta_over_alpha: float, total: float, n_logged: int, delta: float) -> float:

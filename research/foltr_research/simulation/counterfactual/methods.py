@@ -26,7 +26,7 @@ from foltr.core.learning.ips import position_propensities
 from foltr.core.learning.regression_em import relevance_probability
 from foltr.core.methods.base import DeviceContext, MethodDevice, checked_scores, checked_weights
 from foltr.core.methods.fpdgd import dense_delta
-from foltr.core.methods.spec import LINEAR_ONLY, Lists, MethodSpec, no_values
+from foltr.core.methods.spec import LINEAR_ONLY, Lists, MethodSpec
 from foltr.core.protocol.fields import Rate, unpack_vector
 from foltr.core.protocol.trainings import LinearRankerSpec, MethodTraining
 from foltr.core.protocol.updates import UpdateBody
@@ -204,9 +204,9 @@ def _device(
     return CounterfactualDevice(ranker, weights, training, context, directed)
 
 
-def _of_regression(_training: DoublyRobustTraining, ranker: LinearRankerSpec) -> int:
-    """Return how many weights and biases the relevance regression has."""
-    return ranker.n_features + 1
+def _n_auxiliary(training: TrustIpsTraining, ranker: LinearRankerSpec) -> int:
+    """Return how many weights and biases the relevance regression has, if there is one."""
+    return ranker.n_features + 1 if isinstance(training, DoublyRobustTraining) else 0
 
 
 def _spec(
@@ -218,7 +218,7 @@ def _spec(
         device=partial(_device, directed=directed),
         lists=Lists.LOGGED,
         only_ranker=LINEAR_ONLY,
-        n_auxiliary=_of_regression if issubclass(training, DoublyRobustTraining) else no_values,
+        n_auxiliary=_n_auxiliary,
     )
 
 
