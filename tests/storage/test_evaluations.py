@@ -69,7 +69,8 @@ async def test_credits_are_listed_by_client_and_only_where_they_count(stored) ->
     changes = [MembershipChange("f", "left", at(300))]
     await stored.commit(Batch(membership=changes, quarantines=[QuarantineChange("b", at(300), "it lies")]))
     assert sorted(await stored.list_credits(0)) == sorted([(-1.0, 0.5)] + [(-0.5, 0.25)] * 2)
-    assert await stored.list_credits(0, frozenset("de")) == [(-1.0, 0.5)]
+    without = frozenset("de") | {f"away-{i}" for i in range(40_000)}  # more than a statement has parameters
+    assert await stored.list_credits(0, without) == [(-1.0, 0.5)]
 
 
 def tally(number: int) -> RoundTally:
