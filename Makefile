@@ -45,7 +45,8 @@ BRIEFLY = --numprocesses $(if $(filter 0,$(WORKERS)),0,logical) --dist worksteal
 PYTEST = $(if $(FOLDERS),TMPDIR=$(FOLDERS) )$(BIN)/python -m pytest
 test: $(INSTALLED) servers ## the tests that a change must pass, with real Mosquitto and PostgreSQL: ten minutes
 	@$(BYTECODE)
-	@FOLTR_TEST_SIMULATION_FIXED_SEEDS=$${FOLTR_TEST_SIMULATION_FIXED_SEEDS:-200} $(PYTEST) $(PARALLEL) -m "not nightly" tests
+	@FOLTR_TEST_SIMULATION_FIXED_SEEDS=$${FOLTR_TEST_SIMULATION_FIXED_SEEDS:-200} \
+		FOLTR_TEST_SIMULATION_SEEDS=$${FOLTR_TEST_SIMULATION_SEEDS:-100} $(PYTEST) $(PARALLEL) -m "not nightly" tests
 
 test-quick: $(INSTALLED) ## the fast tests, without servers: a minute and a half
 	@$(BYTECODE)

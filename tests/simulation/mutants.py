@@ -308,7 +308,7 @@ SEEN_IN = {
     "bytes are left at a restart": 106,
     "bytes are left at the end": 240,
     "a swap waits for no round": 29,
-    "a paused job stays so": 374,
+    "a paused job stays so": 294,
     "a device forgets that it asked": 22,
     "devices forget what is pending": 5,
     "stale updates weigh as much": 7,

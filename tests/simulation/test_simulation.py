@@ -15,7 +15,8 @@ from simulation.world import World, run
 SEED_VARIABLE = "FOLTR_TEST_SIMULATION_SEED"
 SEEDS_VARIABLE = "FOLTR_TEST_SIMULATION_SEEDS"
 FIXED_VARIABLE = "FOLTR_TEST_SIMULATION_FIXED_SEEDS"
-# Seeds that never change find again what was found; new ones are drawn in each run. `make test` plays the first 200.
+# Seeds that never change find again what was found; new ones are drawn in each run. `make test` plays 200 of them
+# and 100 new ones.
 _N_SEEDS = 1_800
 _N_PLAYED = int(os.environ.get(FIXED_VARIABLE) or _N_SEEDS)
 _N_NEW = int(os.environ.get(SEEDS_VARIABLE) or 200)
