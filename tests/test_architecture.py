@@ -1,6 +1,5 @@
 """The page a developer reads first names files, functions and rooms that are there."""
 
-import ast
 import re
 import tomllib
 from pathlib import Path
@@ -31,15 +30,6 @@ def test_every_file_that_a_document_names_is_there():
     for document in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]:
         missing = {path for path in named.findall(document.read_text()) if not (PROJECT / path).exists()}
         assert missing == set(), document
-
-
-def test_every_function_on_an_updates_way_is_defined_where_it_says():
-    """A function that was renamed or moved takes its line of the page with it."""
-    for _, file, functions in rows("way"):
-        (path,) = quoted(file)
-        tree = ast.parse((PROJECT / path).read_text())
-        defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-        assert set(quoted(functions)) <= defined, path
 
 
 def test_the_rooms_are_those_that_the_import_contract_puts_above_each_other():

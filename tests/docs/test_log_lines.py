@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
 from cli.commands import PROJECT
-from log_lines import find_log_lines, log_lines_table
+from log_lines import find_log_lines
 from log_words import PARTS
 
 from foltr.core.protocol.events import EventKind
@@ -18,16 +17,6 @@ def test_every_log_line_is_in_one_table():
     assert found - set(map(str, EventKind)) <= set(told) <= found
     page = (PROJECT / "docs/logs.md").read_text()
     assert [name for name in told if f"\n| `{name}` |" not in page] == []
-
-
-def test_a_log_line_is_named_by_a_literal(tmp_path):
-    """A name that is put together when it is logged is in no table; a table's line that is gone is told, too."""
-    (tmp_path / "helper").mkdir()
-    (tmp_path / "helper/request_handler.py").write_text("log.warning(f'{what}_failed')")
-    with pytest.raises(ValueError, match=r"helper/request_handler\.py:1: log lines are named by a literal"):
-        find_log_lines(tmp_path)
-    with pytest.raises(ValueError, match="any more: gone"):
-        log_lines_table(set(), {"gone": "It was there once."})
 
 
 def test_every_exit_code_is_in_the_table():

@@ -4,10 +4,9 @@ import re
 
 import pytest
 from cli.commands import PROJECT
-from reference_pages import commands_reference, messages_reference, plain
+from reference_pages import commands_reference, plain
 
 from foltr.cli.commands import ALL_COMMANDS, load_command
-from foltr.core.protocol.messages import MESSAGE_TYPES
 from foltr.core.protocol.verdicts import Level, Reason
 
 
@@ -32,19 +31,6 @@ def test_every_command_has_a_section_with_every_option():
         for parameter in command.params:
             if parameter.param_type_name == "option" and not parameter.hidden and "--help" not in parameter.opts:
                 assert {word.rstrip(",") for word in shown} & set(parameter.opts), (words, parameter.opts)
-
-
-def test_every_message_has_a_section_with_its_fields():
-    """Fields with their bounds; a field that is made of fields leads to those."""
-    text = messages_reference()
-    sections = dict(re.findall(r"^### (\S+)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL))
-    for kind, message_type in MESSAGE_TYPES.items():
-        fields = set(re.findall(r"^\| `(\w+)` \|", sections[kind], re.MULTILINE))
-        assert fields == set(message_type.model_fields), kind
-    assert "| `version` | integer, from 0 to 2^31 - 1 | required |" in sections["model"]
-    assert "| `enrolment` | bytes (0 to 1,024) or none | none |" in sections["join"]
-    for name in re.findall(r"\]\(#(\w+)\)", text):
-        assert name in {heading.lower() for heading in sections}
 
 
 @pytest.mark.parametrize("level", [Level.DOWN, Level.DEGRADED])

@@ -45,27 +45,6 @@ def test_links_lead_from_the_new_place():
     assert adapted("## A\n[a](docs/sdk.md)\n", "README.md") == "## A\n[a](sdk.md)\n"
 
 
-def test_diagrams_become_tables():
-    """What renders one as a picture would have to come from another host; nothing is left out."""
-    for kind, lines, rows in (
-        (
-            "stateDiagram-v2",
-            ["[*] --> open", "open --> done: quorum", "done --> [*]"],
-            ["| (begin) | `open` |  |", "| `open` | `done` | quorum |", "| `done` | (end) |  |"],
-        ),
-        (
-            "sequenceDiagram",
-            ["a->>b: ask", "Note over b: think, then decide", "b-->>a: answer: 42"],
-            ["| a | b | ask |", "| b |  | think, then decide |", "| b | a | answer: 42 |"],
-        ),
-    ):
-        text = "\n".join(["## A", "```mermaid", kind, *(f"    {line}" for line in lines), "```", ""])
-        assert adapted(text, "docs/a.md").splitlines()[3:] == rows
-    for text in ("flowchart LR\n", "sequenceDiagram\n    loop each round\n"):
-        with pytest.raises(ValueError, match=r"flowchart|loop"):
-            adapted(f"```mermaid\n{text}```\n", "docs/a.md")
-
-
 def small_project(folder, monkeypatch, text):
     """A project with one page."""
     (folder / "docs").mkdir()

@@ -7,19 +7,20 @@ import pytest
 from support.device_stores import disk_is_full, stored
 from support.device_under_policy import FEDERATOR, OPERATOR, identity
 from support.federator_by_hand import model
+from support.made_updates import made_update
 
 from foltr.broker.link import InboundMessage
 from foltr.core.errors import DataError, MessageError
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.codec import encode, open_envelope
 from foltr.core.protocol.enrolment import issue_federator_key
-from foltr.core.protocol.fields import pack_vector, payload_digest
+from foltr.core.protocol.fields import payload_digest
 from foltr.core.protocol.membership import Join, Leave, Status
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.core.protocol.roster import FederatorKey
 from foltr.core.protocol.signing import SESSION_STEPS, EpochSequence, SigningKey, key_to_text
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.protocol.updates import DenseDelta, ModelUpdate
+from foltr.core.protocol.updates import ModelUpdate
 from foltr.edge_client.session import Session
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import UNNUMBERED, Interaction
@@ -27,18 +28,7 @@ from foltr.edge_client.trust import Trust
 
 TOPICS = Topics("mail")
 STATUS, UPDATES = TOPICS.client("device-7", ClientTopic.STATUS), TOPICS.client("device-7", ClientTopic.UPDATES)
-UPDATE = ModelUpdate(
-    federation="mail",
-    client_id="device-7",
-    update_id="a" * 32,
-    round=4,
-    base_version=3,
-    after=0,
-    through=5,
-    base_hash=bytes(16),
-    n_interactions=5,
-    body=DenseDelta(dim=1, values=pack_vector([1.0])),
-)
+UPDATE = made_update()
 HELLO = Join(federation="mail", client_id="device-7", sdk_version="1")
 
 

@@ -10,12 +10,13 @@ from support import unlearning_steps, voting_devices
 from support.databases import open_migrated
 from support.federator_without_network import GENEROUS, Served
 from support.leader_and_worker import Both, new_worker
+from support.made_updates import made_update
 
 from foltr.broker.link import InboundMessage
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.enrolment import issue_enrolment, issue_roster
-from foltr.core.protocol.fields import Message, pack_vector
+from foltr.core.protocol.fields import Message
 from foltr.core.protocol.membership import Forget, Join, Leave, Status
 from foltr.core.protocol.orders import (
     ForgetClient,
@@ -30,7 +31,7 @@ from foltr.core.protocol.roster import Revocation, Roster
 from foltr.core.protocol.signed_orders import issue_order
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.protocol.updates import DenseDelta, ModelUpdate
+from foltr.core.protocol.updates import ModelUpdate
 from foltr.federator.plan import FederationPlan
 from foltr.federator.reading import Reading, ReceivedStatement, UpdateLimits, read_message
 from foltr.storage.keys import KeyStore
@@ -81,18 +82,8 @@ class Device:
         return self.says(ClientTopic.UPDATES, self.update(number, base, update_id, after), sequence)
 
     def update(self, number: int = 1, base: int = 0, update_id: str = "0" * 32, after: int = 0) -> ModelUpdate:
-        return ModelUpdate(
-            federation=FEDERATION,
-            client_id=self.client_id,
-            update_id=update_id,
-            round=number,
-            base_version=base,
-            after=after,
-            through=after + 100,
-            base_hash=bytes(16),
-            n_interactions=1,
-            body=DenseDelta(dim=1, values=pack_vector([1.0])),
-        )
+        covered = {"after": after, "through": after + 100, "n_interactions": 1}
+        return made_update(client_id=self.client_id, update_id=update_id, round=number, base_version=base, **covered)
 
 
 @dataclass

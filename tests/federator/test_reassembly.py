@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.made_updates import dense, made_update
 
 from foltr.broker.link import InboundMessage
 from foltr.core.methods.bodies import BodySpec
@@ -14,7 +15,7 @@ from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.tickets import MAX_TICKET_BYTES
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.protocol.updates import DenseDelta, MaskedVector, ModelUpdate
+from foltr.core.protocol.updates import MaskedVector
 from foltr.core.secure.norm_proof import proof_shape
 from foltr.federator.deciding.members import Members
 from foltr.federator.reading import (
@@ -65,18 +66,7 @@ class Sender:
     def __init__(self, assembler, members, client_id="a", *, value=1.0, n_features=N_FEATURES, payload=None, body=None):
         self.assembler, self.members, self.client_id = assembler, members, client_id
         self.key = KEYS[client_id]
-        update = ModelUpdate(
-            federation="mail",
-            client_id=client_id,
-            update_id="a" * 32,
-            round=4,
-            base_version=3,
-            after=0,
-            through=5,
-            base_hash=bytes(16),
-            n_interactions=5,
-            body=body or DenseDelta(dim=n_features, values=pack_vector(np.full(n_features, value))),
-        )
+        update = made_update(body or dense(np.full(n_features, value)), client_id=client_id)
         self.payload = payload or encode(update, TOPICS.client(client_id, ClientTopic.UPDATES), 7, self.key)
         self.manifest = manifest_of(self.payload, "mail", client_id)
 

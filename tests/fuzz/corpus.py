@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from support.made_updates import made_update
 from support.secure_policies import policy
 from support.wire_messages import MESSAGES
 
@@ -140,17 +141,8 @@ def enrolment_of(name: str) -> bytes:
 def _from_device(name: str) -> Iterator[tuple[Message, str]]:
     who = {"federation": FEDERATION, "client_id": name}
     values = pack_vector(np.linspace(-1, 1, N_FEATURES))
-    update = updates.ModelUpdate(
-        **who,
-        update_id="0123456789abcdef" * 2,
-        round=ROUND,
-        base_version=BASE_VERSION,
-        after=0,
-        through=100_000,
-        base_hash=bytes(16),
-        n_interactions=5,
-        body=updates.DenseDelta(dim=N_FEATURES, values=values),
-    )
+    fields = {"update_id": "0123456789abcdef" * 2, "round": ROUND, "base_version": BASE_VERSION, "through": 100_000}
+    update = made_update(updates.DenseDelta(dim=N_FEATURES, values=values), **who, **fields)
     yield (
         update.model_copy(update={"vote": updates.Vote(anchor_version=1, value=-1)}),
         TOPICS.client(name, ClientTopic.UPDATES),

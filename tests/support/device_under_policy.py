@@ -7,6 +7,7 @@ import numpy as np
 from support.broker_links import NotedLink
 from support.device_options import grouped
 from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, model, round_on
+from support.made_updates import made_update
 from support.secure_policies import OPERATOR, SEALING, VERIFY_KEY, policy
 
 from foltr.broker.link import InboundMessage
@@ -212,15 +213,4 @@ def _check_proof(words, rules, name):
 
 def learned_update(body):
     """An update of a device as it was learned, before it is masked."""
-    return ModelUpdate(
-        federation="mail",
-        client_id="device-7",
-        update_id="a" * 32,
-        round=3,
-        base_version=2,
-        after=4,
-        through=5,
-        base_hash=bytes(16),
-        n_interactions=1,
-        body=body,
-    )
+    return made_update(body, round=3, base_version=2, after=4, n_interactions=1)

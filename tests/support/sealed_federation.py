@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from support.databases import open_migrated
 from support.federator_without_network import GENEROUS, Served
+from support.made_updates import made_update
 from support.unlearning_steps import forget
 
 from foltr.core.protocol.codec import encode
@@ -36,17 +37,9 @@ class Device:
         rng = np.random.default_rng([number, NAMES.index(self.client_id)])
         plus, minus = (float(x) for x in rng.random(2))
         body = EvolutionPair(seed=int(rng.integers(2**40)), plus=plus, minus=minus)
-        return ModelUpdate(
-            federation="mail",
-            client_id=self.client_id,
-            update_id=update_id,
-            round=number,
-            base_version=base,
-            after=after,
-            through=after + 5,
-            base_hash=bytes(16),
-            n_interactions=5,
-            body=body,
+        covered = {"after": after, "through": after + 5}
+        return made_update(
+            body, client_id=self.client_id, update_id=update_id, round=number, base_version=base, **covered
         )
 
 
