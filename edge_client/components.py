@@ -94,7 +94,9 @@ class DeviceComponents:
             are_loaded=partial(are_loaded, gated=ranking.gate),
         )
         self.relearning = Relearning(session, store, self.trainer, device_seed, privacy.unlearning_limits)
-        self.evaluator = Evaluator(federation, client_id, store, participation, self.gate, enabled=privacy.evaluation)
+        self.evaluator = Evaluator(
+            federation, client_id, store, participation, self.gate, is_enabled=privacy.evaluation
+        )
         model_in_parts, anchor_in_parts = ChunkedModel(), ChunkedModel()
         anchor = Anchor(session, store, participation, anchor_in_parts)
         self.voter = Voter(store, participation, anchor, self.trainer.weights_under, client_id, enabled=privacy.votes)

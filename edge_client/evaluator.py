@@ -13,12 +13,8 @@ would reveal of the clicks what the noise should hide.
 from collections.abc import Sequence
 from math import fsum
 
-import numpy as np
-from numpy.typing import NDArray
-
 from foltr.core.learning.credits import Credits
-from foltr.core.learning.gate import credit_of
-from foltr.core.learning.rewards import ListRewards, base_order_reward, first_click_reward, mean_of_lists
+from foltr.core.learning.rewards import mean_of_lists
 from foltr.core.logs import get_logger
 from foltr.core.methods.registry import spec_of
 from foltr.core.protocol.codec import Envelope
@@ -27,7 +23,6 @@ from foltr.core.protocol.signing import epoch_and_number
 from foltr.core.protocol.trainings import Training
 from foltr.edge_client.gating import DeviceGate
 from foltr.edge_client.participation import Participation
-from foltr.edge_client.serp import Serp
 from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
@@ -35,11 +30,11 @@ _ALL = -1
 
 
 class Evaluator:
-    """Reports for one device the reward of its lists. Any thread may call `rewards_of`.
+    """Reports for one device the reward of its lists.
 
     Args:
         gate: gets the credits of all clients; None without one.
-        enabled: False stores nothing of the base order, and reports nothing.
+        is_enabled: False stores nothing of the base order, and reports nothing. Any thread may read it.
     """
 
     def __init__(
@@ -50,14 +45,14 @@ class Evaluator:
         participation: Participation,
         gate: DeviceGate | None = None,
         *,
-        enabled: bool,
+        is_enabled: bool,
     ) -> None:
         self._federation = federation
         self._client_id = client_id
         self._store = store
         self._participation = participation
         self._gate = gate
-        self._enabled = enabled
+        self.is_enabled = is_enabled
         self._epoch: int | None = None
         self._request: EvaluationRequest | None = None
         self._logged_idle = False
@@ -74,13 +69,6 @@ class Evaluator:
         if self._gate is not None:
             request = self._request if self._is_asked() and self._is_current and self._has_credits() else None
             self._gate.share(Credits() if request is None else Credits(request.credit_total, request.credit_squares))
-
-    def rewards_of(self, serp: Serp, clicks: NDArray[np.bool_]) -> ListRewards | None:
-        """Return the rewards of a list with its clicks (shown,); None if nobody may know them."""
-        if not self._enabled or serp.base_positions is None:
-            return None
-        base_reward = base_order_reward(serp.base_positions, clicks)
-        return ListRewards(first_click_reward(clicks), base_reward, credit_of(clicks, serp.to_credit))
 
     def evaluation_of(self, interaction_ids: Sequence[int]) -> Evaluation | None:
         """Return the evaluation in an update of these interactions; None if nobody asks, or no rewards are stored."""
@@ -104,7 +92,7 @@ class Evaluator:
 
     def _is_asked(self) -> bool:
         training, policy = self._participation.training, self._participation.policy
-        if not self._enabled or training is None or self._is_idle(training):
+        if not self.is_enabled or training is None or self._is_idle(training):
             return False
         if policy is not None:
             return policy.policy.evaluation is not None

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from foltr.core.learning.gate import Gate
+from foltr.core.learning.gate import Gate, credit_of
 from foltr.core.learning.interaction import Interaction
-from foltr.core.learning.rewards import ListRewards
+from foltr.core.learning.rewards import ListRewards, base_order_reward, first_click_reward
 from foltr.edge_client.events import Observer
 from foltr.edge_client.gating import DeviceGate
+from foltr.edge_client.serp import Serp
 from foltr.edge_client.store.interaction_rows import UNNUMBERED, Within
 from foltr.edge_client.store.recent_lists import RecentList, Recorded
 from foltr.edge_client.store.store import DeviceStore
@@ -90,7 +91,7 @@ class Recorder:
                     write(cursor)
 
         n_dropped = self._store.n_dropped
-        rewards = self._evaluator.rewards_of(serp, clicks)
+        rewards = rewards_of(serp, clicks) if self._evaluator.is_enabled else None
         interaction = store_list(self._store, shown, clicks, within, rewards, judged)
         if interaction is None:
             return None
@@ -120,6 +121,14 @@ def with_those_before(shown: RecentList, clicks: npt.NDArray[np.bool_]) -> npt.N
     if shown.before is None:
         return clicks
     return clicks | shown.before.clicks if (clicks & ~shown.before.clicks).any() else None
+
+
+def rewards_of(serp: Serp, clicks: npt.NDArray[np.bool_]) -> ListRewards | None:
+    """Return the rewards of a list with its clicks (shown,); None if its base order is unknown."""
+    if serp.base_positions is None:
+        return None
+    base_reward = base_order_reward(serp.base_positions, clicks)
+    return ListRewards(first_click_reward(clicks), base_reward, credit_of(clicks, serp.to_credit))
 
 
 def store_list(

@@ -46,7 +46,7 @@ from foltr.edge_client.options import (
     checked_type,
     declared_schema,
 )
-from foltr.edge_client.recording import store_list, with_those_before
+from foltr.edge_client.recording import rewards_of, store_list, with_those_before
 from foltr.edge_client.report import Report
 from foltr.edge_client.serp import Serp
 from foltr.edge_client.serps import as_features, clicks_on, make_serp, read_candidates
@@ -103,7 +103,7 @@ class SearchRanker(Device):
         check_groups(on_event, (ranking, Ranking), (privacy, Privacy), (experiment, Experiment))
         self._schema = declared_schema(schema)
         self._n_features = _checked_n_features(n_features, self._schema)
-        self._gated = ranking.gate
+        self._gated, self._keeps_rewards = ranking.gate, privacy.evaluation
         self._client_of = partial(
             _client,
             schema=self._schema,
@@ -280,7 +280,8 @@ class SearchRanker(Device):
     def _store_alone(self, shown: RecentList, clicks: npt.NDArray[np.bool_]) -> bool:
         gate = judged_by(self.store.gate(), shown.serp, clicks, shown.before) if self._gated else None
         write = None if gate is None else partial(write_gate, gate=gate)
-        return store_list(self.store, shown, clicks, write, judged=gate) is not None
+        rewards = rewards_of(shown.serp, clicks) if self._keeps_rewards else None
+        return store_list(self.store, shown, clicks, write, rewards, gate) is not None
 
     def scores(self, features: Rows) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` does; zeros before it is enrolled."""

@@ -16,6 +16,7 @@ from support.waiting import PATIENCE_S, wait_until
 
 from foltr.core.errors import DataError, SettingsError, UsageError
 from foltr.core.operator.credentials import write_credentials
+from foltr.core.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
 from foltr.edge_client.events import Connected, ModelInUse, UpdateAnswered
@@ -100,6 +101,28 @@ async def test_clicks_from_before_the_credentials_count(mqtt_broker, path, tmp_p
         await asyncio.to_thread(ranker.close)
     with stored(path) as store:
         assert store.owner == ("mail", "device-7")
+
+
+async def test_lists_from_before_the_credentials_are_in_the_evaluation(mqtt_broker, path):
+    """With the other lists of their update; if the application says no, nothing of them is kept."""
+
+    def begin():
+        ranker = SearchRanker(store=path)
+        ranker.record_clicks(ranker.rank(DOCUMENTS, exploration="none"), [3])
+        ranker.enrol(identity(broker=mqtt_broker))
+        ranker.record_clicks(ranker.rank(DOCUMENTS, exploration="none"), [1])
+        return ranker
+
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        await federator.say(TOPICS.evaluation, EvaluationRequest(federation="mail"), retain=True)
+        await federator.announce(1, min_interactions=2)
+        ranker = await asyncio.to_thread(begin)
+        mean = (1 / 4 + 1 / 2) / 2
+        assert (await federator.update()).evaluation == Evaluation(clicked=1.0, reward=mean, base_reward=mean)
+        await asyncio.to_thread(ranker.close)
+    with SearchRanker(store=":memory:", privacy=Privacy(evaluation=False)) as ranker:
+        click(ranker, 1)
+        assert ranker.store.earned(0, 1) == []
 
 
 async def test_a_long_time_offline_keeps_the_newest_clicks(mqtt_broker, nowhere, path):
