@@ -89,7 +89,9 @@ class Settled:
 def settled_by_now(device: "DeviceComponents", blocker: "Blocker | None") -> Settled:
     """Return what waits on a device."""
     participation, n_waiting = device.participation, device.store.n_waiting()
-    is_pending, awaited = participation.pending is not None or device.is_making_update, _awaited(device)
+    # In the store: a device that may not send its masked update now sends it later.
+    is_pending = device.store.pending_update() is not None or device.is_making_update
+    awaited = _awaited(device)
     if blocker is not None:
         cause = blocker.message
     elif participation.left:

@@ -50,6 +50,8 @@ class PinnedPolicy:
         on_event: Observer | None = None,
     ) -> None:
         self._limits, self._emit = limits, logging_errors_of(on_event)
+        # Once: what was barred stays so until the next start, also if the extra is installed meanwhile.
+        self._can_mask = is_installed("secure")
         credentials, self._trust = trust.credentials, trust
         self._store = store
         self._client_id = client_id
@@ -69,7 +71,7 @@ class PinnedPolicy:
             return Objection.PINNED if self.is_required else None
         if self.exceeded_limit is not None:
             return Objection.BEYOND_LIMITS
-        return None if is_installed("secure") else Objection.CANNOT_MASK
+        return None if self._can_mask else Objection.CANNOT_MASK
 
     @property
     def exceeded_limit(self) -> str | None:
@@ -82,7 +84,8 @@ class PinnedPolicy:
         if self.objection is Objection.PINNED:
             return "the operator must publish it (foltr policy publish); the device keeps clicks meanwhile"
         if self.objection is Objection.CANNOT_MASK:
-            return f"run: {install_command('secure')}; the device keeps clicks meanwhile"
+            install = install_command("secure")
+            return f"run: {install}, and start the application again; the device keeps clicks meanwhile"
         return f"{self.exceeded_limit}. The operator signs another policy, or the application raises its privacy_limits"
 
     def receive(self, payload: bytes) -> bool:

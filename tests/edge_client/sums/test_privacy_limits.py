@@ -12,7 +12,7 @@ from foltr.core.protocol.policies import GaussianNoise
 from foltr.core.protocol.updates import MaskedVector
 from foltr.core.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON
 from foltr.edge_client.blockers import BlockerKind, blocker_of
-from foltr.edge_client.device_state import state_of
+from foltr.edge_client.device_state import settled_by_now, state_of
 from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 
 USUAL = policy()
@@ -66,7 +66,7 @@ async def test_a_policy_beyond_the_limits_gets_nothing(path):
 
 
 async def test_a_device_without_the_extra_for_masks_sends_nothing_and_says_what_to_install(path, monkeypatch):
-    """No participation is charged; once it is installed the same clicks go into a sum."""
+    """No participation is charged; after the next start the same clicks go into a sum."""
     monkeypatch.setitem(sys.modules, "cryptography", None)
     device = DeviceUnderPolicy(path, USUAL)
     device.announce(1)
@@ -78,8 +78,12 @@ async def test_a_device_without_the_extra_for_masks_sends_nothing_and_says_what_
     assert found.kind is BlockerKind.CANNOT_MASK
     assert "pip install " in found.message
     assert "[secure]'" in found.message
+    assert "start the application again" in found.message
     assert device.store.entries() == []
     monkeypatch.undo()
+    device.announce(3)
+    assert blocker_of(device.agent, 0.0) == found
+    assert device.store.pending_update() is None
     device.restart()
     device.announce(3)
     assert isinstance((await device.update()).body, MaskedVector)
@@ -104,7 +108,7 @@ async def test_a_running_device_stops_where_its_policy_is_replaced_by_one_beyond
 
 
 async def test_a_masked_update_waits_while_the_limits_are_lower(path):
-    """It was charged and is kept; with the limits of before it is sent, the same bytes."""
+    """It was charged and is kept, which `wait_settled` says; with the limits of before it is sent, the same bytes."""
     device = DeviceUnderPolicy(path, USUAL)
     device.announce(1)
     device.see(1, 2)
@@ -113,6 +117,9 @@ async def test_a_masked_update_waits_while_the_limits_are_lower(path):
     device.restart()
     device.announce(1)
     assert await device.is_silent()
+    device.agent.link = ConnectedLink()
+    settled = settled_by_now(device.agent, blocker_of(device.agent, 0.0))
+    assert str(settled).startswith("an update waits for its receipt: the policy promises less")
     device.options |= {"privacy_limits": USUAL_PRIVACY}
     device.restart()
     device.announce(1)
