@@ -57,3 +57,9 @@ def test_it_is_yes_or_no() -> None:
     assert read_rule("adaptive").parameter("differing") == 0.0
     with pytest.raises(SettingsError, match=r"differing=0\.5 must be a whole number from 0 to 1"):
         read_rule("adaptive", parameters={"differing": 0.5})
+
+
+def test_no_other_rule_has_it() -> None:
+    """If the operator changes the rule, as for secure sums, the forgotten parameter is refused, not ignored."""
+    with pytest.raises(SettingsError, match="median has no parameter 'differing'"):
+        read_rule("median", parameters={"differing": "1"})

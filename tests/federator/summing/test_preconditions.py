@@ -48,6 +48,10 @@ def test_what_secure_sums_cannot_go_with_is_refused_in_words():
         ),
         ("privacy: the rule adaptive judges each client by its history", {"rule": read_rule("adaptive")}),
         (
+            "privacy: the rule adaptive judges each client by its history",
+            {"rule": read_rule("adaptive", parameters={"differing": "1"})},
+        ),
+        (
             "aggregation: a round has 2 sums: krum needs",
             {"rule": read_rule("krum", byzantine=1), "policy": {"cohorts": 2}},
         ),
