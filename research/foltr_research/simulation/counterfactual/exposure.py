@@ -107,7 +107,7 @@ def penalised_rewards(rewards: Floats, exposed: Floats, safe: Floats, risk: floa
     """Return the rewards minus the gradient of the risk: of ``risk`` * sqrt(d2), by each document's exposure.
 
     Safe doubly robust learning (Gupta et al., arXiv 2407.19943): d2 = sum_d exposed^2 / safe / sum_d safe is
-    the exposure's divergence from the safe one, 1 if they are equal. The paper takes the root of its mean over all
+    the exposure's divergence from the safe one, 1 if they are equal. The paper takes the root of its mean over
     queries; a device has one query at a time, so this is the mean of roots.
 
     Args:
@@ -122,7 +122,8 @@ def penalised_rewards(rewards: Floats, exposed: Floats, safe: Floats, risk: floa
 def risk_of_estimate(beta_over_alpha: float, total: float, n_logged: int, delta: float) -> float:
     """Return the factor of sqrt(d2) in the bound below which utility falls with probability ``delta`` at most.
 
-    (1 + max_k beta_k / alpha_k) * sqrt(2 Z / N * (1 - delta) / delta) (arXiv 2407.19943).
+    (1 + max_k beta_k / alpha_k) * sqrt(2 Z / N * (1 - delta) / delta) (arXiv 2407.19943). The code published with the
+    paper leaves out the first factor and the 2; ours is the larger risk.
 
     Args:
         beta_over_alpha: the largest quotient over the ranks; 0 without trust bias.
