@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foltr.core.errors import SettingsError
+from foltr.core.installed_plugins import also_installed
 
 ABANDON = "abandon"
 """As a fallback: make no model in a round that has too few updates."""
@@ -280,6 +281,7 @@ def _split(text: str, setting: str) -> tuple[str | None, str]:
         raise SettingsError(
             f"{setting}: unknown rule {text!r}; known are {', '.join(RULES)}{also}; before it may stand "
             + " or ".join(f"{name}+" for name in PRE_STEPS)
+            + also_installed("foltr.rules", RULES)
         )
     if plus and rule == "adaptive":
         raise SettingsError(f"{setting}: adaptive chooses its own steps; write it without {pre_step}+")

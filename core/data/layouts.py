@@ -18,6 +18,7 @@ import numpy as np
 from foltr.core.data.dataset import RankingDataset, concatenate
 from foltr.core.data.letor import RankingSplit, assemble_split, load_letor
 from foltr.core.errors import DataError, SettingsError
+from foltr.core.installed_plugins import also_installed
 
 _PARTS = 5
 _HIGHEST_GRADE = 4
@@ -50,7 +51,9 @@ def load_published(
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise SettingsError(f"dataset: {folder}: no such folder; expected one with {_LOOKED_FOR}")
+        raise SettingsError(
+            f"dataset: {folder}: no such folder; expected one with {_LOOKED_FOR}{also_installed('foltr.data', ())}"
+        )
     folds = _folds(folder)
     if not folds:
         raise DataError(f"{folder}: none of the published layouts; looked for {_LOOKED_FOR}")

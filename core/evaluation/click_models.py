@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.errors import DataError, SettingsError
+from foltr.core.installed_plugins import also_installed
 from foltr.core.numerics.compiled import compiled
 
 
@@ -123,7 +124,9 @@ def click_model(name: str, n_grades: int) -> ClickModel:
             f"click model {name!r}: write pbm-<eta> or fedips-<gamma> with a number of at least 0, e.g. pbm-0.5"
         ) from error
     known = ", ".join((*CLICK_MODEL_NAMES, "pbm-<eta>", "fedips-<gamma>"))
-    raise SettingsError(f"unknown click model {name!r}; one of: {known}")
+    raise SettingsError(
+        f"unknown click model {name!r}; one of: {known}{also_installed('foltr.click_models', CLICK_MODEL_NAMES)}"
+    )
 
 
 def personal(model: ClickModel, rng: np.random.Generator) -> ClickModel:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.evaluation.metrics import ndcg
+from foltr.core.installed_plugins import also_installed
 from foltr.core.numerics.compiled import compiled
 
 MetricFunction = Callable[[NDArray[np.int16], NDArray[np.int16], int], float]
@@ -112,7 +113,10 @@ def read_metric(name: str) -> Metric:
     found = _NAME.fullmatch(name)
     if found is None or found[1] not in METRIC_FUNCTIONS:
         known = ", ".join((*METRIC_FUNCTIONS, MAX_RR))
-        raise SettingsError(f"metric: unknown {name!r}; known are {known}, all but maxrr with a cut-off, e.g. ndcg@5")
+        raise SettingsError(
+            f"metric: unknown {name!r}; known are {known}, all but maxrr with a cut-off, e.g. ndcg@5"
+            + also_installed("foltr.metrics", METRIC_FUNCTIONS)
+        )
     return Metric(name, METRIC_FUNCTIONS[found[1]], int(found[2]) if found[2] else _WHOLE_RANKING)
 
 

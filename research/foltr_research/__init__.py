@@ -1,7 +1,7 @@
 """Experiments with foltr: the simulator, attacks, and the reproductions of published results.
 
-``import foltr_research as fr`` has what a researcher needs: `simulate`, `sweep`, `replay` and what plug-ins
-are made of.
+``import foltr_research as fr`` has what a researcher needs: `simulate`, `sweep`, `replay`, `available`, which lists
+what settings can name, and what plug-ins are made of.
 """
 
 import importlib
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from foltr.core.methods.spec import MethodSpec
     from foltr_research.attacks.registry import AttackedRound
     from foltr_research.door import Curve, Result, Sweep, replay, simulate, sweep
+    from foltr_research.simulation.available import Available, available
     from foltr_research.simulation.counterfactual.click_models import click_model_of
     from foltr_research.simulation.logged_clicks.aol4foltr import AolLog
     from foltr_research.simulation.logged_clicks.logs import Lockstep, LoggedQuery
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AolLog",
     "AttackedRound",
+    "Available",
     "ClickModel",
     "Curve",
     "Lockstep",
@@ -32,6 +34,7 @@ __all__ = [
     "Result",
     "Sweep",
     "SyntheticLog",
+    "available",
     "click_model_of",
     "replay",
     "simulate",
@@ -41,6 +44,7 @@ __all__ = [
 _DOOR = {
     "AolLog": "foltr_research.simulation.logged_clicks.aol4foltr",
     "AttackedRound": "foltr_research.attacks.registry",
+    "Available": "foltr_research.simulation.available",
     "ClickModel": "foltr.core.evaluation.click_models",
     "Curve": "foltr_research.door",
     "Lockstep": "foltr_research.simulation.logged_clicks.logs",
@@ -51,6 +55,7 @@ _DOOR = {
     "Result": "foltr_research.door",
     "Sweep": "foltr_research.door",
     "SyntheticLog": "foltr_research.simulation.logged_clicks.synthetic_log",
+    "available": "foltr_research.simulation.available",
     "click_model_of": "foltr_research.simulation.counterfactual.click_models",
     "replay": "foltr_research.door",
     "simulate": "foltr_research.door",

@@ -28,7 +28,7 @@ from foltr_research.simulation.logged_clicks.results import Replay
 from foltr_research.simulation.logged_clicks.run import OnPoint, replay_log
 from foltr_research.simulation.logged_clicks.settings import RoundSettings, check_left_open
 from foltr_research.simulation.method_names import check_name_of_method, simulated_parameters_of
-from foltr_research.simulation.plugins import KINDS, Kind, load_named, plug_in
+from foltr_research.simulation.plugins import KINDS, Kind, load_installed, plug_in
 from foltr_research.simulation.results import SimulationResult
 from foltr_research.simulation.sweeps.executors import Backend
 from foltr_research.simulation.sweeps.sweep import SweepRow, check_sweep, grid, rows_of_sweep, run_sweep
@@ -189,6 +189,7 @@ def simulate(
     """
     base, _ = _read(settings, {})
     config = SimulationConfig.read(base)
+    load_installed(config)
     check_config(config)
     check_data_name(config)
     if config.attack is not None and not config.attackers:
@@ -262,6 +263,7 @@ def replay(log: Log, *, on_point: OnPoint | None = None, **settings: Any) -> Rep
     rounds = RoundSettings.read(of_rounds)
     # The fewest clients of a round: a rule must be of use among them, and their noise must be enough.
     config = SimulationConfig.read({**base, "clients": rounds.min_clients})
+    load_installed(config)
     return replay_log(log, config, rounds, most_rounds=base.get("rounds"), on_point=on_point)
 
 
@@ -280,7 +282,7 @@ def _read(
     default = SimulationConfig.model_fields["method"].default
     known: dict[str, str] = {}
     for method in varied.get("method", [fields.get("method", default)]):
-        load_named(SimulationConfig(method=method))
+        load_installed(SimulationConfig(method=method))
         check_name_of_method(method)
         known |= simulated_parameters_of(method)
     parameters = dict(fields.pop("parameters", {}))

@@ -1,6 +1,7 @@
 """The random generator of the tests of research is always the same one; what a module's tests plug in goes with it."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -20,6 +21,19 @@ def rng() -> np.random.Generator:
 @pytest.fixture(autouse=True, scope="module")
 def only_our_own() -> Iterator[None]:
     """Tests of other modules look at what foltr has."""
+    with _names_restored():
+        yield
+
+
+@pytest.fixture
+def forgets_plug_ins() -> Iterator[None]:
+    """Other tests of the module look at what foltr has."""
+    with _names_restored():
+        yield
+
+
+@contextmanager
+def _names_restored() -> Iterator[None]:
     tables = (RULES, METRIC_FUNCTIONS, METHODS, ATTACKS, plugins._held)  # noqa: SLF001 (as it was before)
     before = [dict(table) for table in tables]
     yield

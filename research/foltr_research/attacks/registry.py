@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from foltr.core.aggregation.rule_spec import RuleSpec
 from foltr.core.errors import SettingsError
+from foltr.core.installed_plugins import also_installed
 from foltr.core.methods.registry import spec_of
 from foltr.core.protocol.fields import MAX_ABS_DELTA
 from foltr.core.protocol.trainings import Training
@@ -199,7 +200,9 @@ def add_attack(name: str, function: Callable[..., Any], meaning: str, defaults: 
 def attack_parameters_of(name: str) -> dict[str, str]:
     """Return the parameters with their defaults. Raises SettingsError for an unknown attack."""
     if name not in ATTACKS:
-        raise SettingsError(f"attack: unknown {name!r}; known are {', '.join(ATTACKS)}")
+        raise SettingsError(
+            f"attack: unknown {name!r}; known are {', '.join(ATTACKS)}{also_installed('foltr.attacks', ATTACKS)}"
+        )
     return {key: _shown(parameter.default) for key, parameter in _PARAMETERS.get(name, {}).items()}
 
 

@@ -13,6 +13,7 @@ from foltr.cli.output import configure_logging, console, print_rows
 from foltr.cli.settings import load_settings, takes_settings
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import SettingsError
+from foltr.core.installed_plugins import installed_plugins
 from foltr_research.attacks.registry import ATTACKS, attack_parameters_of, check_without_model, read_attack
 from foltr_research.cli.collusion import run_attacked
 
@@ -31,22 +32,33 @@ _OPTIONS = RUN_OPTIONS | {
 
 @dataclass(frozen=True)
 class AttackRow:
-    """A row of `foltr attacks list`."""
+    """A row of `foltr attacks list`.
+
+    Attributes:
+        package: of an attack that is not foltr's; it runs in simulations only.
+        error: why it cannot be used.
+    """
 
     attack: str
     parameters: dict[str, str]
     meaning: str
+    package: str | None = None
+    error: str | None = None
 
 
 @app.command("list")
 def list_attacks(json: options.Json = False) -> None:
     """List the attacks that simulated clients can run, and their parameters with defaults."""
     rows = [AttackRow(name, attack_parameters_of(name), meaning) for name, meaning in ATTACKS.items()]
+    others = installed_plugins("foltr.attacks", tuple(ATTACKS))
+    rows += [AttackRow(one.name, {}, one.meaning, one.package, one.error) for one in others]
     if json:
         print_rows(rows, (), title="Attacks", as_json=True)
         return
     for row in rows:
-        console.print(f"{row.attack}: {row.meaning}", markup=False, highlight=False, soft_wrap=True)
+        source = "" if row.package is None else f" (of {row.package}, only simulated)"
+        meaning = row.meaning if row.error is None else f"it cannot be used: {row.error}"
+        console.print(f"{row.attack}{source}: {meaning}", markup=False, highlight=False, soft_wrap=True)
         for name, default in row.parameters.items():
             console.print(f"    --attack-set {name}={default}", markup=False, highlight=False, soft_wrap=True)
 

@@ -14,7 +14,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from foltr.cli import options
-from foltr.cli.fields import takes_fields
+from foltr.cli.fields import option_name, takes_fields
 from foltr.cli.output import check_writable, console
 from foltr.core.aggregation.vote_result import Verdict
 from foltr.core.errors import SettingsError
@@ -49,9 +49,19 @@ def simulate(
         Path | None,
         typer.Option("--runs", help="Write the last ranker's run and qrels in TREC format, and metrics by query, here"),
     ] = None,
+    list_names: Annotated[
+        bool,
+        typer.Option(
+            "--list",
+            help="List the names of methods, rules, attacks, clicks, metrics and data, with their packages",
+        ),
+    ] = False,
     **values: Any,
 ) -> None:
     """Run a federation in this process, without a network, and report how well it learns."""
+    if list_names:
+        _list_names()
+        return
     from foltr_research.simulation.checkpoint import CheckpointPlan
     from foltr_research.simulation.clients.loading import check_data_name, load_experiment, population_for
     from foltr_research.simulation.run_files import check_runs, write_runs
@@ -79,6 +89,22 @@ def simulate(
         # Loaded before, so cached.
         write_runs(runs, result, population_for(config, load_experiment(config)).tests)
         console.print(f"Runs: {runs}", soft_wrap=True, highlight=False)
+
+
+def _list_names() -> None:
+    from foltr_research.simulation.available import OURS, available
+
+    kind = None
+    for one in available():
+        if one.kind != kind:
+            kind = one.kind
+            option = option_name(SimulationConfig, kind, given.OPTIONS)
+            console.print(f"{option}:", soft_wrap=True, highlight=False, markup=False)
+        source = "" if one.source == OURS else f" (of {one.source})"
+        meaning = one.meaning if one.error is None else f"it cannot be used: {one.error}"
+        parameters = ", ".join(f"{name}={default}" for name, default in one.parameters.items())
+        parts = [f"  {one.name}{source}", meaning, parameters and f"parameters {parameters}"]
+        console.print(": ".join(filter(None, parts)), soft_wrap=True, highlight=False, markup=False)
 
 
 def _write(result: "SimulationResult", json: Path | None, out: Path | None) -> None:

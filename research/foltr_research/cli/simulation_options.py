@@ -7,6 +7,7 @@ import typer
 
 from foltr.cli.fields import Option, read_values
 from foltr_research.simulation.config import SimulationConfig
+from foltr_research.simulation.plugins import load_installed
 
 # Fields that one sweep has in common.
 FIELDS = tuple(name for name in SimulationConfig.model_fields if name not in {"fold", "seed"})
@@ -31,5 +32,11 @@ OutFile = Annotated[
 
 
 def read_config(values: dict[str, Any]) -> SimulationConfig:
-    """Build the configuration of a command line from fields. Raises SettingsError in one line."""
-    return SimulationConfig.read(read_values(SimulationConfig, values, OPTIONS))
+    """Build the configuration of a command line from fields, and import what it names.
+
+    Raises:
+        SettingsError: in one line.
+    """
+    config = SimulationConfig.read(read_values(SimulationConfig, values, OPTIONS))
+    load_installed(config)
+    return config

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from foltr.core.errors import SettingsError
+from foltr.core.installed_plugins import also_installed
 from foltr.core.methods.registry import METHODS, methods_with, parameters_of, spec_of
 from foltr.core.methods.spec import Lists
 from foltr.core.protocol.trainings import Training
@@ -25,7 +26,10 @@ def all_methods() -> tuple[str, ...]:
 def check_name_of_method(method: str) -> None:
     """Raise SettingsError with all known names for an unknown method."""
     if method not in all_methods():
-        raise SettingsError(f"method: unknown {method!r}; known are {', '.join(all_methods())}")
+        raise SettingsError(
+            f"method: unknown {method!r}; known are {', '.join(all_methods())}"
+            + also_installed("foltr.methods", all_methods())
+        )
 
 
 def has_personal_rankers(method: str) -> bool:

@@ -26,7 +26,12 @@ class Method(MethodTraining):
     learning_rate: Rate = 0.1
 
     def learn(self, weights: Weights, seen: Interaction, rng: np.random.Generator) -> Weights:  # noqa: ARG002
-        """Return (d,) new weights after one shown list. Do not change ``weights`` in place."""
+        """Return (d,) new weights after one shown list. Do not change ``weights`` in place.
+
+        Args:
+            seen: the list: ``features`` (documents, d) of all candidates, ``ranking`` (shown,) rows of these, best
+                first, ``clicks`` (shown,) bool, and ``id``, its number in the round from 0.
+        """
         list_ = (seen.features, seen.ranking, seen.clicks)
         return pdgd_step(weights, *list_, self.learning_rate, reversals=seen.reversals).astype(np.float64)
 

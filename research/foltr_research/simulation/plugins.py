@@ -22,9 +22,10 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 from foltr.core.aggregation.rule_spec import ABANDON, RULES, rule_terms
 from foltr.core.data.sources import SYNTHETIC
-from foltr.core.errors import SettingsError
+from foltr.core.errors import FoltrError, SettingsError
 from foltr.core.evaluation.click_models import CLICK_MODEL_NAMES, ClickModel, click_model
 from foltr.core.evaluation.named_metrics import MAX_RR, METRIC_FUNCTIONS
+from foltr.core.installed_plugins import installed_plugins
 from foltr.core.methods.registry import METHODS
 from foltr.core.methods.spec import MethodSpec
 from foltr_research.attacks.registry import ATTACKS, add_attack
@@ -98,6 +99,35 @@ def plug_in(kind: Kind, thing: Any, name: str | None = None) -> str:
 def held(kind: Kind, name: str) -> Any:
     """Return what was registered under a name; None without such."""
     return _held.get((kind, name))
+
+
+def registered(kind: Kind) -> list[str]:
+    """Return the names of all registered objects of a kind."""
+    return [name for of, name in _held if of == kind]
+
+
+def load_installed(config: Names) -> None:
+    """Load what a configuration names, as `load_named`.
+
+    Raises:
+        SettingsError: also if an entry point cannot be imported; it names the package.
+    """
+    try:
+        load_named(config)
+    except FoltrError:
+        raise
+    except Exception as error:
+        named = set(_names_in(config))
+        broken = (
+            f"{kind}: {one.name} of the package {one.package} cannot be imported: {one.error}"
+            for kind in KINDS
+            for one in installed_plugins(GROUPS[kind])
+            if one.error is not None and (kind, one.name) in named
+        )
+        if told := "; ".join(broken):
+            raise SettingsError(told) from error
+        # A traceback shows the line of one's own code.
+        raise
 
 
 def load_named(config: Names) -> None:

@@ -18,7 +18,7 @@ from foltr_research.simulation.clients.loading import check_data_name
 from foltr_research.simulation.config import SimulationConfig, check_config
 from foltr_research.simulation.fingerprints import Program, data_fingerprint, programs_of
 from foltr_research.simulation.method_names import check_name_of_method, simulated_parameters_of
-from foltr_research.simulation.plugins import load_named, pack, unpack
+from foltr_research.simulation.plugins import load_installed, load_named, pack, unpack
 from foltr_research.simulation.results import SimulationResult, config_columns, rows_of
 from foltr_research.simulation.sweeps.executors import BACKENDS, Backend, Outcome, Values, executed
 from foltr_research.simulation.sweeps.tables import check_folder
@@ -88,6 +88,7 @@ def check_sweep(configs: Iterable[SimulationConfig]) -> None:
     first: SettingsError | None = None
     for config in configs:
         try:
+            load_installed(config)
             check_config(config)
             check_data_name(config)
         except SettingsError as error:
@@ -101,7 +102,7 @@ def check_sweep(configs: Iterable[SimulationConfig]) -> None:
 def _check_methods(configs: Iterable[SimulationConfig], parameters: Iterable[str]) -> None:
     configs = list(configs)
     for config in configs:
-        load_named(config)
+        load_installed(config)
     methods = list(dict.fromkeys(config.method for config in configs))
     for method in methods:
         check_name_of_method(method)
@@ -190,6 +191,7 @@ def _twins(configs: Mapping[str, SimulationConfig]) -> dict[str, str]:
         if config.attack is None or config.attackers:
             continue
         try:
+            load_installed(config)
             check_config(config)
         except SettingsError:  # its own error is its result
             continue
