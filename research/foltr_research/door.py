@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr_research.reproductions.claims import difference_of
@@ -32,6 +33,7 @@ from foltr_research.simulation.plugins import KINDS, Kind, load_installed, plug_
 from foltr_research.simulation.results import SimulationResult
 from foltr_research.simulation.sweeps.executors import Backend
 from foltr_research.simulation.sweeps.sweep import SweepRow, check_sweep, grid, rows_of_sweep, run_sweep
+from foltr_research.sweep_display import OF_RUNS, SweepDisplay
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +43,6 @@ OnRound = Callable[[NDArray[np.float32], dict[str, float]], None]
 Row = dict[str, Any]
 
 _SHORT = {"rule": "aggregation"}
-_OF_RUNS = ("seed", "fold")
 _NESTED = ("parameters.", "aggregation_parameters.", "attack_parameters.")
 
 
@@ -220,6 +221,8 @@ def sweep(
 ) -> Sweep:
     """Run every combination of the varied values, and warn of runs that failed.
 
+    If standard error is a terminal, a table there shows which combinations run, are done, and their means so far.
+
     Args:
         vary: values by setting, e.g. ``{"method": ["fpdgd", MyMethod], "seed": range(1, 4)}``.
         jobs: runs at the same time.
@@ -236,8 +239,24 @@ def sweep(
     configs = grid(SimulationConfig.read(base), varied)
     check_sweep(configs)
     kept = None if folder is None else Path(folder)
-    runs = run_sweep(configs, folder=kept, jobs=jobs, backend=backend, scheduler=scheduler, on_done=on_done)
-    done = Sweep(tuple(key for key in varied if key not in _OF_RUNS), runs)
+    on_terminal = Console(stderr=True)
+    with SweepDisplay(configs, list(varied), on_terminal, knows_running=backend != "ray", lines=False) as display:
+
+        def tell(row: SweepRow) -> None:
+            display.done(row)
+            if on_done is not None:
+                on_done(row)
+
+        runs = run_sweep(
+            configs,
+            folder=kept,
+            jobs=jobs,
+            backend=backend,
+            scheduler=scheduler,
+            on_start=display.started,
+            on_done=tell,
+        )
+    done = Sweep(tuple(key for key in varied if key not in OF_RUNS), runs)
     failed = [run_.error for run_ in runs if run_.error is not None]
     if failed:
         warnings.warn(f"{len(failed)} of {len(runs)} runs failed, first: {failed[0]}", stacklevel=2)

@@ -1,14 +1,11 @@
 """``foltr sweep``: many simulations, on several processors or machines, into one table."""
 
 import re
-import time
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from foltr.cli.fields import option_name, takes_fields
 from foltr.cli.output import check_writable, console
@@ -75,6 +72,7 @@ def sweep(
     from foltr_research.simulation.sweeps.choosing import chosen_configs, parameters_to_choose
     from foltr_research.simulation.sweeps.sweep import check_sweep, grid, rows_of_sweep, run_sweep
     from foltr_research.simulation.sweeps.tables import check_folder, check_table_path, write_table
+    from foltr_research.sweep_display import SweepDisplay
 
     check_table_path(out)
     folder = out.with_name(f"{out.name}.runs")
@@ -98,7 +96,8 @@ def sweep(
     def run_all(configs: "Sequence[SimulationConfig]") -> "list[SweepRow]":
         runs = "1 run" if len(configs) == 1 else f"{len(configs)} runs"
         console.print(f"{runs}, kept in {folder} as they finish", soft_wrap=True, highlight=False)
-        with _SweepProgress(len(configs), list(varied)) as progress:
+        knows_running = backend != "ray"
+        with SweepDisplay(configs, list(varied), console, knows_running=knows_running, lines=True) as display:
             return run_sweep(
                 configs,
                 folder=folder,
@@ -106,7 +105,8 @@ def sweep(
                 # `run_sweep` refuses an unknown backend with a message.
                 backend=cast("Backend", backend),
                 scheduler=scheduler,
-                on_done=progress.done,
+                on_start=display.started,
+                on_done=display.done,
             )
 
     rows = measured = run_all(configs)
@@ -210,58 +210,3 @@ def _check_given_once(context: typer.Context, varied: Iterable[str], base: Simul
         source = context.get_parameter_source(key)
         if source is not None and source.name == "COMMANDLINE":
             raise SettingsError(f"--vary {key}: {option} sets one value; use only one of the two")
-
-
-class _SweepProgress:
-    """A bar on a terminal, else a line for each run. Errors are printed as they occur."""
-
-    def __init__(self, n_runs: int, varied: list[str]) -> None:
-        self._n_runs = n_runs
-        self._read_variations = varied
-        self._n_done = 0
-        self._began = time.monotonic()
-        self._progress = Progress(
-            TextColumn("runs"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("runs", total=n_runs)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def done(self, row: "SweepRow") -> None:
-        self._n_done += 1
-        self._progress.advance(self._task)
-        if row.result is not None and console.is_terminal:
-            return
-        found = f"nDCG@10 {row.result['ndcg_at_10'][-1]['value']:.4f}" if row.result else f"failed: {row.error}"
-        console.print(
-            f"run {self._n_done}/{self._n_runs}  {self._name_of(row)}  {found}{self._left()}",
-            soft_wrap=True,
-            highlight=False,
-        )
-
-    def _left(self) -> str:
-        """Return how long the other runs take if they take as long; empty on a terminal, whose bar has it."""
-        seconds = (time.monotonic() - self._began) / self._n_done * (self._n_runs - self._n_done)
-        return "" if console.is_terminal or seconds < 1.0 else f"  about {timedelta(seconds=round(seconds))} left"
-
-    def _name_of(self, row: "SweepRow") -> str:
-        values = row.config.model_dump(mode="json")
-        named = []
-        for key in self._read_variations:
-            field, _, parameter = key.partition(".")
-            name = parameter or field
-            value = values[field].get(parameter) if parameter else values[field]
-            named.append(f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}")
-        return " ".join(named)

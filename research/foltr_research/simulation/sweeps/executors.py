@@ -40,6 +40,7 @@ def executed(
     jobs: int,
     backend: Backend,
     scheduler: str | None,
+    started: Callable[[Values], None] = lambda _: None,
 ) -> Iterator[Iterable[Outcome]]:
     """Yield the outcomes of configurations as they finish, in any order.
 
@@ -48,29 +49,41 @@ def executed(
         failed: makes the outcome of a configuration that could not be run, from the reason.
         jobs: concurrent runs; an existing cluster uses its workers.
         scheduler: address of a cluster of Dask or Ray; None: start one on this machine.
+        started: called, from any thread, with each configuration that a worker begins; not by Ray, whose cluster has
+            all of them at once.
 
     Raises:
         SettingsError: the backend is not installed.
         UnavailableError: the cluster cannot be reached, or is lost while outcomes come.
     """
+    begun = _telling(values, started)
     match backend:
         case "loky" if jobs == 1:
-            yield (run(one) for one in values)
+            yield (run(one) for one in begun)
         case "loky":
-            yield _in_processes(values, run, jobs)
+            yield _in_processes(begun, run, jobs)
         case "dask":
             with _dask(jobs, scheduler) as client:
-                yield _by_dask(client, values, run, failed)
+                yield _by_dask(client, begun, run, failed)
         case "ray":
             with _ray(jobs, scheduler) as ray:
                 yield _by_ray(ray, values, run, failed)
 
 
-def _in_processes(values: Sequence[Values], run: Callable[[Values], Outcome], jobs: int) -> Iterator[Outcome]:
+def _telling(values: Iterable[Values], started: Callable[[Values], None]) -> Iterator[Values]:
+    """Yield each configuration when a worker is free for it, after telling so."""
+    for one in values:
+        started(one)
+        yield one
+
+
+def _in_processes(values: Iterable[Values], run: Callable[[Values], Outcome], jobs: int) -> Iterator[Outcome]:
     from joblib import Parallel, delayed
 
     try:
-        yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(delayed(run)(one) for one in values)
+        # Not dispatched before a process is free for it.
+        parallel = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
+        yield from parallel(delayed(run)(one) for one in values)
     except BrokenProcessPool as error:
         raise UnavailableError(
             f"jobs: a process of the sweep was ended, perhaps for want of memory: give fewer --jobs. {_GOES_ON}"
@@ -103,11 +116,10 @@ def _dask(jobs: int, scheduler: str | None) -> Iterator[Any]:
 
 
 def _by_dask(
-    client: Any, values: Sequence[Values], run: Callable[[Values], Outcome], failed: Callable[[Values, str], Outcome]
+    client: Any, left: Iterator[Values], run: Callable[[Values], Outcome], failed: Callable[[Values, str], Outcome]
 ) -> Iterator[Outcome]:
     from distributed import as_completed
 
-    left = iter(values)
     values_of: dict[Any, Values] = {}
     coming = as_completed([], loop=client.loop)  # type: ignore[no-untyped-call]
 

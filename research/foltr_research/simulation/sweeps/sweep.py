@@ -123,6 +123,7 @@ def run_sweep(
     jobs: int = 1,
     backend: Backend = "loky",
     scheduler: str | None = None,
+    on_start: Callable[[SimulationConfig], None] | None = None,
     on_done: Callable[[SweepRow], None] | None = None,
 ) -> list[SweepRow]:
     """Run configurations, equal ones once. A failed run becomes a row with its error.
@@ -131,6 +132,7 @@ def run_sweep(
         folder: finished runs are kept here and reused unless their data or code has changed; None keeps nothing.
         jobs: concurrent runs; an existing cluster uses its workers.
         scheduler: address of a cluster of Dask or Ray; None starts one on this machine.
+        on_start: called, from any thread, with each configuration that a worker begins; not by Ray.
         on_done: called with each finished row, those found in the folder first.
 
     Returns:
@@ -167,7 +169,15 @@ def run_sweep(
         # This process has what was registered in it.
         packed = b"" if jobs == 1 and backend == "loky" else pack(waiting.values())
         values = [_values(config, program_of[digest], packed) for digest, config in waiting.items()]
-        with executed(values, _outcome, _failed, jobs=jobs, backend=backend, scheduler=scheduler) as outcomes:
+        with executed(
+            values,
+            _outcome,
+            _failed,
+            jobs=jobs,
+            backend=backend,
+            scheduler=scheduler,
+            started=_reading(on_start),
+        ) as outcomes:
             for digest, result, error in outcomes:
                 row = rows[digest] = SweepRow(waiting[digest], result, error)
                 if folder is not None:
@@ -181,6 +191,14 @@ def run_sweep(
         if on_done is not None:
             on_done(rows[digest])
     return [rows[digest] for digest in by_digest]
+
+
+def _reading(on_start: Callable[[SimulationConfig], None] | None) -> Callable[[Values], None]:
+    def started(values: Values) -> None:
+        if on_start is not None:
+            on_start(SimulationConfig.read(values["config"]))
+
+    return started
 
 
 def _twins(configs: Mapping[str, SimulationConfig]) -> dict[str, str]:
