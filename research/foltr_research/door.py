@@ -292,7 +292,7 @@ def _read(
     """Return fields, and varied values by field or ``parameters.NAME``. Objects are replaced by their names."""
     seen: dict[tuple[Kind, str], Any] = {}
     fields = {_SHORT.get(name, name): value for name, value in settings.items()}
-    varied = {_SHORT.get(name, name): list(values) for name, values in vary.items()}
+    varied = {_SHORT.get(name, name): _several(name, values) for name, values in vary.items()}
     for kind in KINDS:
         if kind in fields:
             fields[kind] = _named(kind, fields[kind], seen)
@@ -323,6 +323,13 @@ def _read(
     for name in (fields.keys() | {f"parameters.{name}" for name in parameters}) & varied.keys():
         raise SettingsError(f"{name}: set and varied; use only one of the two")
     return fields | ({"parameters": parameters} if parameters else {}), varied
+
+
+def _several(name: str, values: Iterable[Any]) -> list[Any]:
+    # A name's letters are no values.
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise SettingsError(f"{name}: to vary it give a list of values, e.g. [{values!r}], not {values!r}")
+    return list(values)
 
 
 def _named(kind: Kind, value: Any, seen: dict[tuple[Kind, str], Any]) -> Any:

@@ -190,6 +190,8 @@ def _rows(table):
     [
         ({"rounds": [2, 3]}, {"rounds": 2}, "rounds: set and varied"),
         ({"learning_rate": [1]}, {"learning_rate": 2}, "learning_rate: set and varied"),
+        ({"seed": 3}, {}, r"seed: to vary it give a list of values, e\.g\. \[3\], not 3"),
+        ({"method": "fpdgd"}, {}, r"method: to vary it give a list of values, e\.g\. \['fpdgd'\]"),
         ({"sede": [1]}, {}, "sede: no setting or parameter has this name; did you mean seed"),
         ({"seed": []}, {}, "at least one value"),
         ({"aggregation_parameters.x": [1]}, {"rule": "median"}, "has no parameter 'x'"),

@@ -123,7 +123,7 @@ def sweep(
     console.print(f"Rows: {out}", soft_wrap=True, highlight=False)
     done = Sweep(tuple(key for key in varied if key not in _OWN_OPTIONS), measured)
     if any(row.result is not None for row in measured):
-        _report(done)
+        _report(done, () if "metrics" in varied else base.other_metrics)
         if plot is not None:
             _draw(done, plot)
     n_failed = sum(row.error is not None for row in rows)
@@ -162,17 +162,19 @@ def _read_numbers(text: str, option: str) -> list[str]:
     return numbers
 
 
-def _report(done: "Sweep") -> None:
-    """Print the last mean of each combination of varied values."""
-    last = {tuple(row[name] for name in row if name not in _MEASURES): row for row in done.means()}
-    for named, row in last.items():
-        interval = "" if row["low"] is None else f" ({row['low']:.4f} to {row['high']:.4f})"
-        runs = "1 run" if row["n"] == 1 else f"{row['n']} runs"
-        console.print(
-            f"{' '.join(map(str, (*named, 'nDCG@10')))} {row['mean']:.4f}{interval}, round {row['round']}, {runs}",
-            soft_wrap=True,
-            highlight=False,
-        )
+def _report(done: "Sweep", others: Iterable[str]) -> None:
+    """Print the last means of each combination of varied values: nDCG@10, and other metrics that were asked for."""
+    for column, shown in (("ndcg_at_10", "nDCG@10"), *((name, name) for name in others)):
+        rows = done.means(value=column)
+        last = {tuple(row[name] for name in row if name not in _MEASURES): row for row in rows}
+        for named, row in last.items():
+            interval = "" if row["low"] is None else f" ({row['low']:.4f} to {row['high']:.4f})"
+            runs = "1 run" if row["n"] == 1 else f"{row['n']} runs"
+            console.print(
+                f"{' '.join(map(str, (*named, shown)))} {row['mean']:.4f}{interval}, round {row['round']}, {runs}",
+                soft_wrap=True,
+                highlight=False,
+            )
 
 
 def _check_plot(path: Path) -> None:

@@ -343,14 +343,16 @@ def test_wrong_sweeps_are_one_line(here, monkeypatch, capsys, words, told):
 def test_a_sweep_tells_its_means_and_draws_them(here, monkeypatch, capsys):
     """Of each combination over the seeds, with the interval; the figure has a line for each."""
     words = ("sweep", *SMALL, "--vary", "clicks=perfect,poison", "--out", "s.csv", "--plot", "s.svg")
-    code, printed = command(monkeypatch, capsys, *words, "--seeds", "1-2,4")
+    code, printed = command(monkeypatch, capsys, *words, "--seeds", "1-2,4", "--metric", "mrr@3")
     assert code == 0, printed
     with (here / "s.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if (row["clicks"], row["round"]) == ("poison", "3")]
     assert [row["seed"] for row in rows] == ["1", "2", "4"]
     mean = sum(float(row["ndcg_at_10"]) for row in rows) / 3
     assert f"poison nDCG@10 {mean:.4f} (" in printed
-    assert printed.count(", round 3, 3 runs\n") == 2
+    mean = sum(float(row["mrr@3"]) for row in rows) / 3
+    assert f"poison mrr@3 {mean:.4f} (" in printed
+    assert printed.count(", round 3, 3 runs\n") == 2 * 2
     assert "Figure: s.svg" in printed
     assert "<svg" in (here / "s.svg").read_text()
 
