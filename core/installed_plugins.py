@@ -39,10 +39,12 @@ def installed_plugins(group: str, taken: Container[str] = ()) -> list[InstalledP
     packages = dict[str, str]()
     for entry in entry_points(group=group):
         package = _package(entry)
+        thing: Any = None
+        error: str | None
         if entry.name in taken:
-            thing, error = None, "foltr has this name itself, and uses its own"
+            error = "foltr has this name itself, and uses its own"
         elif entry.name in packages:
-            thing, error = None, f"the package {packages[entry.name]} has the same name, and is used"
+            error = f"the package {packages[entry.name]} has the same name, and is used"
         else:
             packages[entry.name] = package
             thing, error = _imported(entry)
