@@ -1,10 +1,11 @@
 """Lists what installed packages add to simulations by entry points, such as methods, rules and click models."""
 
-import inspect
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def installed_plugins(group: str, taken: Container[str] = ()) -> list[InstalledP
     """
     found = list[InstalledPlugin]()
     packages = dict[str, str]()
-    for entry in entry_points(group=group):
+    for entry in _entries(group):
         package = _package(entry)
         thing: Any = None
         error: str | None
@@ -55,7 +56,7 @@ def installed_plugins(group: str, taken: Container[str] = ()) -> list[InstalledP
 def also_installed(group: str, known: Container[str]) -> str:
     """Return what an error message says after the known names: those of installed packages. Nothing is imported."""
     names = dict[str, list[str]]()
-    for entry in entry_points(group=group):
+    for entry in _entries(group):
         if entry.name not in known:
             names.setdefault(_package(entry), []).append(entry.name)
     packages = "; ".join(f"{', '.join(of_package)} of {package}" for package, of_package in names.items())
@@ -64,16 +65,25 @@ def also_installed(group: str, known: Container[str]) -> str:
 
 def first_line(thing: object) -> str:
     """Return the first line of an object's docstring; empty without one of its own."""
+    import inspect
+
     text = inspect.getdoc(thing) or ""
     return "" if text == inspect.getdoc(type(thing)) else text.partition("\n")[0]
 
 
-def _imported(entry: EntryPoint) -> tuple[Any, str | None]:
+def _entries(group: str) -> "Iterable[EntryPoint]":
+    # Here: a device names no plug-in, and this takes thirty modules.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)
+
+
+def _imported(entry: "EntryPoint") -> tuple[Any, str | None]:
     try:
         return entry.load(), None
     except Exception as error:  # noqa: BLE001 (a package's own code may raise anything)
         return None, f"{type(error).__name__}: {error}"
 
 
-def _package(entry: EntryPoint) -> str:
+def _package(entry: "EntryPoint") -> str:
     return "an unknown package" if entry.dist is None else entry.dist.name

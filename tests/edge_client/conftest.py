@@ -1,11 +1,11 @@
 """Fixtures of the device's tests."""
 
+import socket
 from functools import partial
 
 import pytest
 from support.broker_links import wait_for_the_broker
 from support.device_stores import stored
-from support.servers import free_port
 from support.waiting import PATIENCE_S
 
 from foltr.edge_client.runtime import Runtime
@@ -79,4 +79,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def nowhere():
-    return f"mqtt://127.0.0.1:{free_port()}"
+    """A port on which nobody listens, also of another run of these tests: it is taken."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"mqtt://127.0.0.1:{taken.getsockname()[1]}"
