@@ -102,10 +102,11 @@ async def test_an_abandoned_round_says_why_in_words(closing) -> None:
     """The event is in the transaction that closes the round."""
     why = NewEvent(at(60), "round_abandoned", "krum needs 5 updates, 3 arrived", round=1)
     for _ in range(2):
-        await closing.abandon_round(1, "too_few_for_rule", at(60), noted=[why])
+        await closing.abandon_round(1, "too_few_for_rule" + "x" * 9999, at(60), noted=[why])
     assert [event.detail for event in await queries.list_events(closing.db, "web", round_number=1)] == [why.detail]
     row = await queries.get_round(closing.db, "web", 1)
     assert (row.aggregation, row.rule) == ("nnm+krum", None)
+    assert row.reason == "too_few_for_rule" + "x" * 484
 
 
 async def test_proposals_are_open_until_the_operator_decides(closing) -> None:

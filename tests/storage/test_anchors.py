@@ -61,18 +61,6 @@ async def ruined(voting):
     return voting
 
 
-async def test_of_each_client_its_newest_vote_counts(voting) -> None:
-    """Who did not vote has no opinion, and does not lose the one it had; the round that ends now counts, too."""
-    await end(voting, 1, 1, {"a": -1, "b": 1, "c": None, "d": -1}, 0)
-    await end(voting, 2, 2, {"a": 1, "b": None, "d": 0}, 0)
-    assert await standing(voting, 0, 2) == VoteResult(4, 7, n_worse=0, n_better=4)
-    await voting.commit(Batch(updates=[voting.update("e", "e3", 3, vote=-1), voting.update("c", "c3", 3, vote=-1)]))
-    assert await standing(voting, 0, 2) == VoteResult(4, 7, n_worse=0, n_better=4)
-    assert await standing(voting, 0, 3) == VoteResult(5, 9, n_worse=3, n_better=4)
-    row = await get_round(voting.db, "web", 1)
-    assert (row.anchor_version, row.n_worse, row.n_none, row.n_better) == (0, 2, 0, 1)
-
-
 async def test_who_is_in_quarantine_or_gone_has_no_vote(voting) -> None:
     """Nor who was forgotten, or whose enrolment is void."""
     await end(voting, 1, 1, dict.fromkeys("abcde", -1), 0)

@@ -5,27 +5,16 @@ import asyncio
 import pytest
 
 from foltr.core.errors import SettingsError
+from foltr.core.protocol.states import Privacy
 from foltr.storage.federations import (
     claim_federation,
     create_federation,
     fenced_transaction,
     get_federation,
-    list_federations,
 )
 from foltr.storage.models import latest_model
 
 from .conftest import at
-
-
-async def test_creating_again_changes_nothing(stored) -> None:
-    """A federation is created once, with model 0, however often the service starts."""
-    async with stored.unchanged():
-        await stored.create_federation(3, "linear", stored.weights, at(60))
-    (row,) = await list_federations(stored.db)
-    assert (row.name, row.n_features, row.ranker) == ("web", 3, "linear")
-    model = await stored.latest_model()
-    assert (model.version, model.weights, model.base_version, model.published_at) == (0, bytes(12), None, None)
-    assert await latest_model(stored.db, "elsewhere") is None
 
 
 async def test_another_method_or_shape_is_refused_in_words(stored) -> None:
@@ -36,22 +25,12 @@ async def test_another_method_or_shape_is_refused_in_words(stored) -> None:
         ({"n_features": 4}, r"n_features = 3, but .* n_features = 4\. Change"),
         (neural, r"'linear', .*hidden = None, .*'neural', n_features = 3, hidden = 8, activation = 'relu'\."),
         ({"method": "foltr-es"}, r"method = 'fpdgd', .*, but the settings have method = 'foltr-es', "),
+        ({"privacy": Privacy.SECURE}, "privacy = 'trusted', .* have .*privacy = 'secure'"),
         ({"schema_hash": b"s" * 32}, rf"schema_hash = None, but .*schema_hash = '{'73' * 32}'\. Change"),
         ({"initial_weights": bytes(28)}, r"values in a model = 3, but the settings have values in a model = 7\. "),
     ):
         async with stored.refuses(SettingsError, told):
             await stored.create_federation(**settings | asked)
-
-
-async def test_a_schema_is_fixed(stored) -> None:
-    """A federation that was created with one goes on with that one alone."""
-    first = {"n_features": 3, "ranker": "linear", "initial_weights": bytes(12), "now": at(0)}
-    for _ in range(2):
-        await create_federation(stored.db, "mail", **first, schema_hash=b"s" * 32)
-    assert (await get_federation(stored.db, "mail")).schema_hash == b"s" * 32
-    for other in (None, b"t" * 32):
-        with pytest.raises(SettingsError, match="schema_hash = '7373"):
-            await create_federation(stored.db, "mail", **first, schema_hash=other)
 
 
 async def test_a_first_model_is_chosen_once(stored) -> None:
@@ -71,16 +50,23 @@ async def test_a_first_model_is_chosen_once(stored) -> None:
     assert (await latest_model(stored.db, "mail")).weights == chosen
 
 
-async def test_a_federation_keeps_its_method_ranker_and_first_model(stored) -> None:
+async def test_a_federation_keeps_what_it_was_created_with(stored) -> None:
     """A model may have values beside the ranker's; the weights drawn at a later start are not taken."""
     settings = {"method": "fedper", "hidden": 8, "activation": "sigmoid"}
+    settings |= {"privacy": Privacy.SECURE, "schema_hash": b"s" * 32}
     for weights in (b"\0\0\x80?" * 44, bytes(176)):
         await create_federation(stored.db, "mail", 3, "neural", weights, at(0), **settings)
     found = await get_federation(stored.db, "mail")
     assert (found.method, found.ranker, found.n_features) == ("fedper", "neural", 3)
     assert (found.hidden, found.activation) == (8, "sigmoid")
-    with pytest.raises(SettingsError, match=r"activation = 'sigmoid', but .* activation = 'relu'"):
-        await create_federation(stored.db, "mail", 3, "neural", weights, at(0), **settings | {"activation": "relu"})
+    assert (found.privacy, found.schema_hash) == (Privacy.SECURE, b"s" * 32)
+    for other, told in (
+        ({"activation": "relu"}, r"activation = 'sigmoid', .* have .*activation = 'relu'"),
+        ({"privacy": Privacy.TRUSTED}, r"privacy = 'secure', .* have .*privacy = 'trusted'"),
+        ({"schema_hash": None}, "schema_hash = '7373"),
+    ):
+        with pytest.raises(SettingsError, match=told):
+            await create_federation(stored.db, "mail", 3, "neural", weights, at(0), **settings | other)
     model = await latest_model(stored.db, "mail")
     assert (model.n_values, model.weights, model.optimizer_state) == (44, b"\0\0\x80?" * 44, None)
 

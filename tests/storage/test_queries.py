@@ -62,14 +62,6 @@ async def test_client_history_has_a_line_for_each_contribution(history) -> None:
     assert await queries.list_contributions(history.db, "web", limit=2) == rows[1:]
 
 
-async def test_clients_are_listed_by_identity(history) -> None:
-    """Each federation has its own."""
-    assert [row.client_id for row in await queries.list_clients(history.db, "web")] == ["a", "b"]
-    assert await queries.list_clients(history.db, "web", limit=1) == [await queries.get_client(history.db, "web", "a")]
-    assert [row.client_id for row in await queries.list_clients(history.db, "other")] == ["a"]
-    assert await queries.get_client(history.db, "other", "b") is None
-
-
 async def test_events_match_every_filter_given(history) -> None:
     """Newest last; the limit keeps the newest."""
     assert [row.code for row in await queries.list_events(history.db, "web")] == ["late", "stale", None]

@@ -28,18 +28,6 @@ async def test_a_round_keeps_its_policy_and_its_selection(stored) -> None:
         await stored.open_round(dataclasses.replace(opening, selection_seed=b"t" * 32))
 
 
-async def test_abandoning_says_why_and_opens_the_next(stored) -> None:
-    """From collecting or from aggregating, and the same again when its answer was lost."""
-    await stored.open(1)
-    for _ in range(2):
-        await stored.abandon_round(1, "too_few", at(60), stored.opening(2))
-    await stored.begin_aggregation(2)
-    await stored.abandon_round(2, "x" * 9999, at(60))
-    first, second = (await stored.dump())["rounds"]
-    assert (first[2], *first[10:15], second[11]) == ("abandoned", at(60), "too_few", 0, 0, None, "x" * 500)
-    assert await stored.load_open_round() is None
-
-
 async def test_no_step_out_of_order(stored) -> None:
     """A step the stored round does not allow raises and changes nothing; so does a model of the wrong length."""
     async with stored.refuses(match="has no round 1"):

@@ -5,12 +5,10 @@ import hashlib
 import pytest
 from sqlalchemy import select
 
-from foltr.core.errors import SettingsError
 from foltr.core.protocol.helper_messages import TicketFault
-from foltr.core.protocol.states import PAUSING, AbandonReason, Privacy, RoundState
+from foltr.core.protocol.states import PAUSING, AbandonReason, RoundState
 from foltr.storage.bodies import is_body_of
 from foltr.storage.body_tables import update_bodies
-from foltr.storage.federations import create_federation, get_federation
 from foltr.storage.policies import load_policies
 from foltr.storage.queries import list_events
 from foltr.storage.records import Batch, MembershipChange, NewEvent, NewModel
@@ -35,18 +33,6 @@ async def test_policies_are_kept_by_version(stored) -> None:
     # An operator's folder that was restored could issue another one under its number.
     async with stored.refuses(match="another policy with version 1"):
         await stored.adopt_policy(policy(1, b"other"))
-
-
-async def test_a_federation_stays_trusted_or_secure(stored) -> None:
-    """No federator can show a secure federation's clients a trusted round by another setting."""
-    first = at(0)
-    for privacy, other in ((Privacy.SECURE, Privacy.TRUSTED), (Privacy.TRUSTED, Privacy.SECURE)):
-        name = f"{privacy}-one"
-        await create_federation(stored.db, name, 1, "linear", bytes(4), first, privacy=privacy)
-        with pytest.raises(SettingsError, match=f"privacy = '{privacy}', .* have .*privacy = '{other}'"):
-            await create_federation(stored.db, name, 1, "linear", bytes(4), first, privacy=other)
-        found = await get_federation(stored.db, name)
-        assert found.privacy is privacy
 
 
 async def test_the_enrolment_that_a_client_joined_with_is_kept(stored) -> None:
