@@ -90,18 +90,3 @@ def test_help_shows_the_default_and_the_variable_of_every_setting():
                 variable = f"[envvar:{ENV_PREFIX}{name.upper()}"
                 assert f"{variable}]" in text or f"{variable};" in text, command
             assert field.description, command
-
-
-def test_a_value_out_of_range_is_refused_in_the_words_of_the_class():
-    """One line that names the field, from an option and from a variable alike; only what is no number Typer refuses."""
-    runner = CliRunner()
-    said = runner.invoke(app, ["federator", "run", "--min-clients", "0"])
-    assert isinstance(said.exception, SettingsError)
-    assert str(said.exception) == (
-        "min_clients: Input should be greater than or equal to 1, not 0 (--min-clients); the default is 2"
-    )
-    said = runner.invoke(app, ["simulate", "--clients", "0"])
-    assert str(said.exception) == "clients: Input should be greater than or equal to 1, not 0"
-    said = runner.invoke(app, ["federator", "run", "--min-clients", "x"])
-    assert said.exit_code == 2
-    assert "'--min-clients'" in said.stderr

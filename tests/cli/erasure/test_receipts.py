@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from cli.commands import FOLTR, environment, foltr
-from support.erasure_receipts import KEY, NOTHING_TAUGHT, RECEIPT, signed
+from support.erasure_receipts import KEY, NOTHING_TAUGHT, RECEIPT
 
 from foltr.core.erasure.receipt import sign_receipt
 from foltr.core.operator.credentials import BrokerAccess, Credentials, write_secret
@@ -90,7 +90,6 @@ def test_what_is_no_receipt_is_refused_with_the_reason(folder):
     """Exit code 1, one line on standard error, and the same for a program, with the key it was checked with."""
     for text, why in (
         (sign_receipt(RECEIPT, SigningKey(bytes(32))), "not this key's"),
-        (signed({"version": 2}), "upgrade foltr"),
         (" \n", "receipt.jws is empty"),
         ("\ufeff" + SIGNED, "begins with a byte order mark (BOM)"),
         (f"{SIGNED[:76]}\n{SIGNED[76:152]}\r\n {SIGNED[152:]}\n", "has line breaks, but a receipt is one line"),
