@@ -5,7 +5,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.broker_links import NotedLink
 from support.device_stores import stored
-from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, content, model, round_on
+from support.federator_by_hand import N_FEATURES, TOPICS, adding_learner, model, round_on
 
 from foltr.broker.link import InboundMessage
 from foltr.core.protocol.codec import decode, encode
@@ -15,7 +15,6 @@ from foltr.core.protocol.paces import Pace
 from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import PdgdTraining
-from foltr.core.protocol.updates import ModelUpdate
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.options import DeviceOptions, Experiment
 
@@ -127,20 +126,3 @@ async def test_what_cannot_be_learned_ends_no_turn(agent, link, monkeypatch):
         await agent.turn()
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["pending_clicks_not_learned"]
     assert [topic for topic, *_ in link.taken()] == [JOIN]
-
-
-@pytest.mark.parametrize("watermark", [2**47, 2**48])
-async def test_a_federator_that_lies_about_what_counts_ends_no_device(agent, link, watermark):
-    """Its first answer says that more count than any device has: once it is honest, what is seen is sent."""
-    agent.begin_session()
-    await agent.begin_connection()
-    hear(agent, TOPICS.model, model(3))
-    hear(agent, TOPICS.round, ROUND)
-    await agent.turn()
-    _, (_, join, _) = link.taken()
-    fields = {"federation": "mail", "client_id": "device-7", "payload_digest": payload_digest(join)}
-    hear(agent, INBOX, MembershipReceipt(**fields, code=ReceiptCode.JOINED, counted_through=watermark))
-    see(agent, 4, 9)
-    hear(agent, INBOX, MembershipReceipt(**fields, code=ReceiptCode.JOINED, counted_through=0))
-    await agent.turn()
-    assert [content(decode(payload, ModelUpdate)) for topic, payload, _ in link.taken() if topic == UPDATES] == [[4, 9]]

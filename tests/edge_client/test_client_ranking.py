@@ -22,10 +22,7 @@ async def test_what_cannot_be_ranked_is_a_data_error(nowhere, path):
         (ROW, ""),
         ([[ROW]], ""),
         ([ROW, ROW, ROW[:-1]], f"row 2 has {N_FEATURES - 1} columns, and row 0 has {N_FEATURES}"),
-        ([["x"] * N_FEATURES], ""),
-        ([[1j] * N_FEATURES], ""),
         ([[10**400] * N_FEATURES], ""),  # too large for any float
-        (None, ""),
         (3.0, ""),
     )
     unfit_bases = (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import environment
-from support.federator_by_hand import TOPICS, Federator, content, device, in_round, retained, see
+from support.federator_by_hand import TOPICS, Federator, device, in_round, retained, see
 from support.waiting import PATIENCE_S, until
 
 from foltr.core.errors import UnavailableError
@@ -81,19 +81,6 @@ async def test_settling_waits_for_the_federation_and_says_what_is_left(mqtt_brok
         settled = await client.wait_settled(PATIENCE_S)
         assert settled
         assert str(settled) == "nothing waits"
-
-
-async def test_an_update_says_what_was_learned(mqtt_broker):
-    """Who, for which round, on which model, from how many interactions; sent as soon as there are enough."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await federator.announce(4, base=3, min_interactions=3)
-        await client.next_round()
-        see(client, 1, 5)
-        await federator.nothing_on("updates")
-        see(client, 9)
-        update = await federator.update()
-        assert (update.federation, update.client_id) == ("mail", "device-7")
-        assert (update.round, update.base_version, content(update)) == (4, 3, [1, 5, 9])
 
 
 STATUS = TOPICS.client("device-7", ClientTopic.STATUS)

@@ -115,11 +115,6 @@ def test_a_gate_decides_where_lists_are_from():
     assert any(one.reversals.any() for one in interleaved)
 
 
-def test_a_model_that_says_nothing_yet_is_not_asked_for():
-    """The first weights of a linear ranker are zeros: no list is compared with the application's own."""
-    assert shown(model_of(np.zeros(6, np.float32)), gate=Decided(Source.MODEL)).source == "base"
-
-
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "fedper"])  # whose ranker is neural
 def test_lists_of_a_methods_own_are_not_explored_around(method):
     """What is announced of exploration is for methods that draw their lists."""

@@ -69,39 +69,20 @@ def user_of(client, dataset, seed=1, clicks="perfect"):
     return SimulatedUser(client, dataset, click_model(clicks, 3), np.random.default_rng(seed))
 
 
-def test_it_issues_its_own_queries_only(dataset):
-    """Users may have different interests."""
-    client = FakeClient()
-    user = SimulatedUser(client, dataset, click_model("perfect", 3), np.random.default_rng(1), np.array([1, 3]))
-    for _ in range(50):
-        user.interact()
-    assert {int(serp.features[0, 0]) for serp, _ in client.recorded} == {1, 3}
-
-
-def test_of_several_click_models_one_is_drawn_each_time(dataset):
-    """A user who is now thorough and now careless; all grades of a list are clicked or none is."""
-    all_, none = (ClickModel(name, (p,) * 3, (0.0,) * 3) for name, p in (("all", 1.0), ("none", 0.0)))
-    client = FakeClient()
-    user = SimulatedUser(client, dataset, (all_, none), np.random.default_rng(1))
-    for _ in range(200):
-        user.interact()
-    n_clicks = [len(clicked) for _, clicked in client.recorded]
-    assert set(n_clicks) == {0, 3}
-    assert 60 < n_clicks.count(3) < 140
-
-
-def test_it_draws_a_block_for_each_interaction(dataset):
+@pytest.mark.parametrize("queries", [None, np.array([1, 3])], ids=["all queries", "its own"])
+def test_it_draws_a_block_for_each_interaction(dataset, queries):
     """First what is personal, then query, click model and clicks in one block: the simulator draws the same."""
-    client, model = FakeClient(), click_model("fedips-1", 3)
-    user = SimulatedUser(client, dataset, model, np.random.default_rng(5))
+    client, models = FakeClient(), [click_model("fedips-1", 3), ClickModel("all", (1.0,) * 3, (0.0,) * 3)]
+    user = SimulatedUser(client, dataset, models, np.random.default_rng(5), queries)
     for _ in range(20):
         user.interact()
     rng = np.random.default_rng(5)
-    model = personal(model, rng)
+    models = [personal(model, rng) for model in models]
+    own = np.arange(N_QUERIES) if queries is None else queries
     for (serp, clicked), draws in zip(client.recorded, rng.random((20, 2 + 2 * 3)), strict=True):
-        query = dataset.query(int(draws[0] * N_QUERIES))
+        query = dataset.query(own[int(draws[0] * len(own))])
         np.testing.assert_array_equal(serp.features, query.features)
-        expected = clicks_from_draws(model, query.relevance[serp.ranking], draws[2:])
+        expected = clicks_from_draws(models[int(2 * draws[1])], query.relevance[serp.ranking], draws[2:])
         assert clicked == np.flatnonzero(expected).tolist()
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.device_stores import waiting_ids
 from support.secure_policies import policy
 
 from foltr.core.errors import DataError
@@ -61,10 +62,6 @@ def take_part(store, name, *, number=None, signed=FIRST, round_=1, local_state=N
     return update
 
 
-def waiting(store):
-    return [interaction.id for interaction in store.waiting_interactions(1000)]
-
-
 def test_a_participation_is_charged_with_the_update_that_is_stored(path):
     """Both are there after a restart, with the round and the policy it was under."""
     with opened(path) as store:
@@ -84,14 +81,14 @@ def test_an_update_that_is_not_stored_is_not_charged(store):
     ):
         with pytest.raises(DataError, match="not what counts"):
             store.put_update(update, of, charged=charged)
-    assert (store.entries(), waiting(store)) == ([], ids)
+    assert (store.entries(), waiting_ids(store)) == ([], ids)
     take_part(store, "u", ids=ids)
     store.settle(0, "u")
     ids = add(store, "c", "d")
     for number in (1, 3):
         with pytest.raises(DataError, match=f"participation {number} does not follow 1"):
             take_part(store, f"v{number}", number=number, ids=ids)
-    assert (len(store.entries()), waiting(store), store.pending_update()) == (1, ids, None)
+    assert (len(store.entries()), waiting_ids(store), store.pending_update()) == (1, ids, None)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +102,7 @@ def test_nothing_is_stored_that_is_not_charged_under_the_policy(path, signed, ch
         ids = add(store, "a")
         with pytest.raises(DataError, match="not charged under the policy"):
             store.put_update(PendingUpdate("u", 1, 0, 1, b"u"), ids, charged=charged)
-        assert (store.pending_update(), store.entries(), waiting(store)) == (None, [], ids)
+        assert (store.pending_update(), store.entries(), waiting_ids(store)) == (None, [], ids)
 
 
 @pytest.mark.parametrize("watermark", [0, 1], ids=["given up", "counted"])
@@ -116,26 +113,26 @@ def test_what_was_sent_stays_charged_and_is_never_learned_again(path, watermark)
         settlement = store.settle(watermark, "u")
         assert (settlement.counted, settlement.given_up) == (watermark == 1, watermark == 0)
         store.settle(0)  # its round was abandoned
-        assert (waiting(store), store.kept_ids(), store.spent().last) == ([], [], 1)
+        assert (waiting_ids(store), store.kept_ids(), store.spent().last) == ([], [], 1)
         assert store.rows("SELECT count(*) FROM interactions") == [(0,)]
         assert store.local_state() == b"one"
     with opened(path) as store:
-        assert (waiting(store), store.spent().last, store.local_state()) == ([], 1, b"one")
+        assert (waiting_ids(store), store.spent().last, store.local_state()) == ([], 1, b"one")
 
 
 def test_marks_of_participations_are_not_numbers_of_interactions(path):
     """A watermark above, or below, the numbers of what waits neither counts nor numbers any of it."""
     with opened(path, watermark=40, max_interactions=3) as store:
         ids = add(store, "a", "b", "c")
-        assert (ids, waiting(store)) == ([1, 2, 3], [1, 2, 3])
+        assert (ids, waiting_ids(store)) == ([1, 2, 3], [1, 2, 3])
         take_part(store, "u", ids=ids[:2])
         assert (store.pending_update().through, store.spent().last) == (41, 1)
         store.settle(41, "u")
-        assert waiting(store) == [3]
+        assert waiting_ids(store) == [3]
         store.settle(2)
-        assert waiting(store) == [3]
+        assert waiting_ids(store) == [3]
         assert add(store, "d", "e", "f") == [4, 5, 6]
-        assert waiting(store) == [4, 5, 6], "the oldest that waits makes room"
+        assert waiting_ids(store) == [4, 5, 6], "the oldest that waits makes room"
 
 
 def test_being_forgotten_leaves_of_the_ledger_its_totals(path):
@@ -202,7 +199,7 @@ def test_the_first_policy_gives_up_the_raw_update_that_is_pending(path):
         assert store.watermark() is None, "the one of interactions is none of participations"
     with opened(path, watermark=0) as store:
         assert store.pending_update() is None
-        assert (waiting(store), store.kept_ids(), store.local_state()) == (waits, [], b"two")
+        assert (waiting_ids(store), store.kept_ids(), store.local_state()) == (waits, [], b"two")
         assert store.spent() == Spent()
 
 

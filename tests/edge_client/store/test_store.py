@@ -6,26 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.device_stores import member_store
+from support.device_stores import CLICKS, FEATURES, RANKING, add, member_store, serp_ids, waiting_ids
 
 from foltr.core.errors import DataError
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.edge_client.store.store_file import MetaKey
-
-FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
-RANKING = np.array([2, 0], np.int64)
-CLICKS = np.array([True, False])
 
 
 @pytest.fixture
 def store(path):
     with member_store(path) as store:
         yield store
-
-
-def add(store, *serp_ids):
-    return [store.add_interaction(serp_id, Interaction(UNNUMBERED, FEATURES, RANKING, CLICKS)) for serp_id in serp_ids]
 
 
 def put(store, name, interactions, local_state=None, *, spent=False):
@@ -41,14 +32,6 @@ def count(store, name, *serp_names, local_state=None, spent=False):
     update = put(store, name, add(store, *serp_names), local_state, spent=spent)
     assert store.settle(update.through, name).counted
     return list(range(update.through - len(serp_names) + 1, update.through + 1))
-
-
-def waiting_ids(store):
-    return [interaction.id for interaction in store.waiting_interactions(1_000)]
-
-
-def serp_ids(store):
-    return [row[0] for row in store.rows("SELECT serp_id FROM interactions ORDER BY id")]
 
 
 def test_an_interaction_comes_back_as_it_was(path, rng):
@@ -119,19 +102,6 @@ def test_writing_again_after_the_disk_was_full(store):
     assert add(store, "b")[0] is not None
     assert store.n_waiting() == n_stored + 1
     assert serp_ids(store)[0] == "a"
-
-
-def test_the_pending_update_survives_to_the_byte(path):
-    """After a restart the same update_id and the same bytes are sent, and its interactions stay held."""
-    payload = bytes(range(256)) * 40
-    with member_store(path) as store:
-        held = [interaction.id for interaction in add(store, "a", "b")]
-        add(store, "c")
-        store.put_update(PendingUpdate("u", 9, 0, held[-1], payload), held)
-    with member_store(path) as store:
-        assert store.pending_update() == PendingUpdate("u", 9, 0, held[-1], payload)
-        assert isinstance(store.pending_update().payload, bytes)
-        assert store.n_waiting() == 1
 
 
 def test_an_update_takes_nothing_that_counts_or_is_gone(store):
@@ -249,16 +219,6 @@ def test_the_newest_are_kept(path, max_kept):
         assert store.kept_ids() == ids[len(ids) - min(max_kept, 1) :]
     with member_store(path, max_kept=0) as store:
         assert store.kept_ids() == []
-
-
-def test_the_newest_model_is_kept(path):
-    """A device can rank before it is connected, with the last model it heard of."""
-    with member_store(path) as store:
-        assert store.meta(MetaKey.MODEL) is None
-        store.put_model(b"old")
-        store.put_model(b"new\x00")
-    with member_store(path) as store:
-        assert store.meta(MetaKey.MODEL) == b"new\x00"
 
 
 def test_a_device_seed_is_drawn_once(path, tmp_path):

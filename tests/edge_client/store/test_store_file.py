@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from support.device_stores import stored
+from support.device_stores import CLICKS, RANKING, stored, waiting_ids
 
 from foltr.core.errors import DataError, SettingsError, UsageError
 from foltr.core.learning.comparison import Comparison
@@ -18,17 +18,11 @@ from foltr.edge_client.store.knowledge import write_comparison
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.edge_client.store.store_file import SCHEMA_VERSION, MetaKey
 
-RANKING = np.array([2, 0], np.int64)
-CLICKS = np.array([True, False])
 SIGNER = b"f" * 32
 
 
 def add(store, serp_id, features=((1.0, 2.0),) * 3):
     return store.add_interaction(serp_id, Interaction(UNNUMBERED, np.array(features, np.float32), RANKING, CLICKS))
-
-
-def waiting_ids(store):
-    return [interaction.id for interaction in store.waiting_interactions(1_000)]
 
 
 def dump(path):

@@ -7,31 +7,15 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.device_stores import member_store
+from support.device_stores import add, member_store, serp_ids, waiting_ids
 
 from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.edge_client.store.store import DeviceStore
 
 REPOSITORY = Path(__file__).parents[3]
-FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
-RANKING = np.array([2, 0], np.int64)
-CLICKS = np.array([True, False])
-
-
-def add(store, *serp_ids):
-    return [store.add_interaction(serp_id, Interaction(UNNUMBERED, FEATURES, RANKING, CLICKS)) for serp_id in serp_ids]
-
-
-def waiting_ids(store):
-    return [interaction.id for interaction in store.waiting_interactions(1_000)]
-
-
-def serp_ids(store):
-    return [row[0] for row in store.rows("SELECT serp_id FROM interactions ORDER BY id")]
 
 
 class AnyUse(RuleBasedStateMachine):

@@ -123,29 +123,6 @@ async def test_who_switched_it_off_sends_zeros(tmp_path):
     assert await numbers_in(device, await device.update()) == [0, 0, 0]
 
 
-async def test_lists_without_a_base_order_say_nothing(tmp_path):
-    """As an application that knows none has them."""
-    device = DeviceUnderPolicy(tmp_path / "store", asking())
-    device.announce(1)
-    device.see(0, 1)
-    update = await device.update()
-    assert len(await numbers_in(device, update)) == 3
-
-
-async def test_a_device_that_dies_sends_the_same_numbers_again(tmp_path):
-    """Rounding is drawn once: what was stored is sent, to the byte, however often."""
-    device = DeviceUnderPolicy(tmp_path / "store", asking())
-    device.announce(1)
-    click(device, 0, None)
-    first = await device.update()
-    for _ in range(3):
-        device.restart()
-        device.announce(1)
-        assert await device.update() == first
-    device.answer(first)
-    assert device.store.spent().last == 1
-
-
 async def test_a_newer_policy_says_whether_it_is_asked_for(tmp_path):
     """With another weight, with none, and with one again: each update is as its own round's policy has it."""
     first = asking()
