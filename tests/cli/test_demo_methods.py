@@ -46,7 +46,6 @@ def test_what_makes_no_sense_is_one_line(tmp_path):
     for options, said in (
         (("--method", "fedper"), "fedper: a linear ranker has no hidden layer to share"),
         (("--method", "lambdarank"), "method: unknown 'lambdarank'"),
-        (("--method", "fedprox", "--set", "mu"), "--set: 'mu' is not name=value"),
         (("--ranker", "forest"), "ranker: "),
         (("--clicks", "careless"), "unknown click model 'careless'"),
         (("--method", "fpdgd-paper", "--set", "epsilon=1e-6"), "sensitivity, epsilon: "),

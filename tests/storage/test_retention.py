@@ -4,6 +4,8 @@ import pytest
 
 from foltr.core.errors import DataError
 from foltr.storage import retention
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import claim_federation
 from foltr.storage.queries import get_aggregation, get_round, list_contributions
 
 
@@ -47,8 +49,6 @@ async def test_newer_rounds_stay_whole(learned) -> None:
     assert await thin_all(learned, before_round=2, interval=10) == 0
     assert await thin_all(learned, before_round=9, interval=1) == 1
     assert {key for key, body in (await bodies(learned)).items() if body == "deleted"} == {(3, "b")}
-    with pytest.raises(ValueError, match="interval 0, limit 500"):
-        await learned.delete_old_bodies(before_round=5, interval=0)
     assert [await thin_all(learned, before_round=5, interval=interval) for interval in (3, 3, 10, 10)] == [3, 0, 3, 0]
 
 
@@ -74,3 +74,13 @@ async def test_many_rounds_are_looked_at_in_several_calls(stored, monkeypatch, b
     first = await stored.delete_old_bodies(before_round=9, interval=1)
     assert (first.n_deleted, first.next_round) == (3, 4)
     assert await thin_all(stored, before_round=9, interval=1) == 5
+
+
+async def test_only_the_writer_thins(learned) -> None:
+    """A fenced federator deletes nothing; nobody keeps every zeroth round."""
+    with pytest.raises(ValueError, match="interval 0, limit 500"):
+        await learned.delete_old_bodies(before_round=5, interval=0)
+    await claim_federation(learned.db, "web", 0.0)
+    with pytest.raises(WriterFencedError):
+        await learned.delete_old_bodies(before_round=5, interval=10)
+    assert "deleted" not in (await bodies(learned)).values()

@@ -127,7 +127,6 @@ WRITES: list[Callable[[FederationStore], Any]] = [
     lambda store: store.erase_client(Stored.request("a")),
     lambda store: store.drop_untold_names(at(1000)),
     lambda store: store.note_purge(1),
-    lambda store: store.delete_old_bodies(1, 2),
     lambda store: store.create_job(NewJob(1, Strategy.RELEARN, 1, 1, NOW, 0, 1, 0)),
 ]
 
