@@ -33,7 +33,7 @@ class _Combination:
 
     Attributes:
         values: nDCG@10 at the end of each finished run.
-        touched: when one of them was started or finished, as a count of such events.
+        touched: when one of them was started or finished, counted in such events.
     """
 
     n_runs: int = 0
@@ -52,8 +52,8 @@ class SweepDisplay(AbstractContextManager["SweepDisplay"]):
 
     Args:
         varied: the names of settings that differ, such as ``method`` or ``parameters.mu``.
-        knows_running: whether `started` is called when a run starts; if not, nothing is said about running ones.
-        lines: print a line for each finished run where there is no terminal; else nothing.
+        knows_running: whether `started` is called when a run starts; if not, the table has no such column.
+        lines: print a line for each finished run without a terminal; else nothing.
     """
 
     def __init__(

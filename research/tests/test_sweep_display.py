@@ -84,7 +84,7 @@ def test_a_long_table_shows_where_something_happens():
 
 @pytest.mark.parametrize("lines", [True, False])
 def test_without_a_terminal_a_finished_run_is_one_line_at_most(lines):
-    """A failed one has its error in it; from Python there is none."""
+    """A failed one has its error in it; from Python nothing is printed."""
     console = console_of(is_terminal=False)
     with SweepDisplay(CONFIGS, list(VARIED), console, knows_running=True, lines=lines) as display:
         display.started(CONFIGS[0])

@@ -48,7 +48,7 @@ def test_a_broken_entry_point_is_named_and_the_others_are_listed() -> None:
 
 @pytest.mark.usefixtures("packages")
 def test_an_error_names_them_without_importing_them() -> None:
-    """By package, except what the message names anyway; nothing without any."""
+    """By package, except those that the message names anyway; nothing without any."""
     told = also_installed(GROUP, {"ndcg", "plain"})
     assert told == "; only simulated: early of a-good-one; early, late of b-late-one; gone of c-other-one"
     assert also_installed("foltr.nothing", ()) == ""

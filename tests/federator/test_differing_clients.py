@@ -1,4 +1,4 @@
-"""The option `differing` of the adaptive rule, beside restarts, unlearning, quarantine and ingest workers."""
+"""The option `differing` of the adaptive rule beside restarts, unlearning, quarantine and ingest workers."""
 
 from dataclasses import replace
 

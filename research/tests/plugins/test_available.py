@@ -1,4 +1,4 @@
-"""What settings can name is listed with where it comes from, also if an installed package is broken."""
+"""What settings can name is listed with its source, also if an installed package is broken."""
 
 import json
 import re
@@ -61,7 +61,7 @@ def package(tmp_path, monkeypatch, forgets_plug_ins):
 
 @pytest.mark.usefixtures("package")
 def test_all_kinds_are_listed_with_their_packages() -> None:
-    """With meaning and parameters, and an error where there is one; foltr's own come first."""
+    """With meaning and parameters, and an error if it has one; foltr's own come first."""
     printed = foltr("simulate", "--list", code=0).stdout
     options = re.findall(r"^(--[a-z]+):$", printed, re.MULTILINE)
     assert options == ["--method", "--aggregation", "--attack", "--clicks", "--metric", "--data"]
