@@ -13,9 +13,9 @@ from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.updates import ModelUpdate, UpdateBody
 from foltr.core.secure.coins import SEED_BYTES, seeded_entropy
-from foltr.core.secure.evaluation import longest_evaluation
+from foltr.core.secure.evaluation import longest_credit, longest_evaluation
 from foltr.core.secure.field import from_signed
-from foltr.core.secure.vote_proof import encode_vote, prove_votes
+from foltr.core.secure.vote_proof import encode_vote, prove_credit, prove_votes
 from foltr.edge_client.contribution import Alteration
 from foltr.edge_client.sums.masked_update import encode_body, mask_body
 from foltr.storage.database import Database
@@ -29,7 +29,7 @@ TIMES: Final = 50
 def lying(policy: SignedPolicy, key: SigningKey) -> Alteration:
     """Return how a device lies: the opposite of what it has learned, `TIMES` as long as the bound, with a forged proof.
 
-    It always votes that the newest model is better, and reports a content user.
+    It always votes that the newest model is better, and reports a content user whose lists credit the model.
 
     Args:
         policy: one that requires norm proofs.
@@ -46,9 +46,14 @@ def lying(policy: SignedPolicy, key: SigningKey) -> Alteration:
         encoded = _turned(encode_body(update.body, rules, round_.secure.clip_norm), TIMES * rules.bound)
         entropy = seeded_entropy(os.urandom(SEED_BYTES))
         opinion = encode_vote(1, rules.vote_weight), longest_evaluation(rules.evaluation_weight)
-        beside = from_signed(np.concatenate(opinion))
-        proofs = forge_norm_proof(encoded, shape, entropy), prove_votes(beside, message.weights, entropy)
-        words, epoch = np.concatenate([from_signed(encoded), beside, *proofs]), epoch_of(rules, round_.opened_at)
+        beside, credit = from_signed(np.concatenate(opinion)), from_signed(longest_credit(rules.credit_weight))
+        proofs = [forge_norm_proof(encoded, shape, entropy), prove_votes(beside, message.weights, entropy)]
+        if rules.credit_weight:
+            proofs.append(prove_credit(credit, rules.credit_weight, entropy))
+        words, epoch = (
+            np.concatenate([from_signed(encoded), beside, credit, *proofs]),
+            epoch_of(rules, round_.opened_at),
+        )
         return mask_body(update, update.through, words, policy, key, epoch)
 
     return lie
