@@ -86,7 +86,8 @@ def measure(arm: Arm, n_seeds: int) -> dict[str, Any]:
 def _by_block(by_user: list[list[float]]) -> NDArray[np.float64]:
     """Return (blocks,) means over users."""
     values = np.array(by_user)
-    return values.reshape(len(values), -1, BLOCK).mean(axis=(0, 2))
+    means: NDArray[np.float64] = values.reshape(len(values), -1, BLOCK).mean(axis=(0, 2))
+    return means
 
 
 def _half_width(by_seed: NDArray[np.float64]) -> NDArray[np.float64]:
