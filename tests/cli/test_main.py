@@ -32,6 +32,7 @@ def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(tmp_path):
         (RUN, {**UNSIGNED, "FOLTR_PACING": "buffered", "FOLTR_OVER_SELECTION": "1"}, "over_selection"),
         (RUN, {**UNSIGNED, "FOLTR_AGGREGATION_PARAMETERS": "beta"}, "'beta' is not name=value"),
         ((*RUN, "--max-clients", "9"), PACED, "leave max_clients out"),
+        ((*RUN, "--min-clients", "9"), PACED, "updates_per_round: 5 is below min_clients (9)"),
         (RUN, {**PACED, "FOLTR_OVER_SELECTION": "0.3"}, "over_selection: it chooses among connected devices"),
         ((*QUARANTINE, "device-1"), {}, "--reason"),
         ((*QUARANTINE, "device-1", "--reason", "x", "--lift"), {}, "exactly one of"),

@@ -69,7 +69,7 @@ async def test_a_list_is_full_or_has_all_candidates(mqtt_broker, nowhere):
             serp = client.rank(features, base=[])
             assert (len(serp.ranking), len(serp.reversals), serp.source) == (0, 0, "base")
             client.record_clicks(serp, [])
-            with pytest.raises(DataError, match="position 0"):
+            with pytest.raises(DataError, match=r"position 0 is outside the list \(it is empty\)"):
                 client.record_clicks(serp, [0])
         assert client.n_waiting == 0
     async with in_round(mqtt_broker) as (_, client):

@@ -160,11 +160,3 @@ def test_what_is_no_position_is_refused_in_words():
     ):
         with pytest.raises(DataError, match=f"^clicked: .*{said}"):
             clicks_on(shown(None), clicked)
-
-
-def test_nothing_can_be_clicked_on_an_empty_list():
-    """And no click on it is one."""
-    empty = make_serp(read_candidates([], None), 5, None, np.random.default_rng(1))
-    assert clicks_on(empty, []).tolist() == []
-    with pytest.raises(DataError, match=r"position 0 is outside the list \(it is empty\)"):
-        clicks_on(empty, [0])
