@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foltr.core.errors import SettingsError
-from foltr.core.installed_plugins import also_installed
 
 ABANDON = "abandon"
 """As a fallback: make no model in a round that has too few updates."""
@@ -278,6 +277,8 @@ def _split(text: str, setting: str) -> tuple[str | None, str]:
     pre_step, plus, rule = text.strip().rpartition("+")
     if rule not in RULES or (plus and pre_step not in PRE_STEPS):
         also = f', or "{ABANDON}"' if setting == "aggregation_fallback" else ""
+        from foltr.core.installed_plugins import also_installed  # a device names no plug-in
+
         raise SettingsError(
             f"{setting}: unknown rule {text!r}; known are {', '.join(RULES)}{also}; before it may stand "
             + " or ".join(f"{name}+" for name in PRE_STEPS)

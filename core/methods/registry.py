@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.core.errors import SettingsError
-from foltr.core.installed_plugins import also_installed
 from foltr.core.learning.neural import init_neural
 from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.base import Aggregation, DeviceContext, MethodDevice
@@ -45,6 +44,8 @@ _OVERHEAD_BYTES = 4096
 def method_spec(method: str) -> MethodSpec[Any, Any]:
     """Return the method of a name; SettingsError with the known names for an unknown one."""
     if method not in METHODS:
+        from foltr.core.installed_plugins import also_installed  # a device names no plug-in
+
         raise SettingsError(
             f"method: unknown {method!r}; known are {', '.join(METHODS)}{also_installed('foltr.methods', METHODS)}"
         )
