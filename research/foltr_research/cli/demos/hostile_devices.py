@@ -50,11 +50,8 @@ def lying(policy: SignedPolicy, key: SigningKey) -> Alteration:
         proofs = [forge_norm_proof(encoded, shape, entropy), prove_votes(beside, message.weights, entropy)]
         if rules.credit_weight:
             proofs.append(prove_credit(credit, rules.credit_weight, entropy))
-        words, epoch = (
-            np.concatenate([from_signed(encoded), beside, credit, *proofs]),
-            epoch_of(rules, round_.opened_at),
-        )
-        return mask_body(update, update.through, words, policy, key, epoch)
+        words = np.concatenate([from_signed(encoded), beside, credit, *proofs])
+        return mask_body(update, update.through, words, policy, key, epoch_of(rules, round_.opened_at))
 
     return lie
 
