@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -41,6 +42,23 @@ def higher(
 
     def check(results: Results) -> Verdict:
         return judged(_compared(results, metric, better, worse, by, where), Difference.above, need)
+
+    return check
+
+
+def significantly_higher(
+    metric: str,
+    better: Labels,
+    worse: Labels,
+    comparisons: int,
+    by: Sequence[str] = ("clicks",),
+    where: Labels | None = None,
+) -> Check:
+    """Check that ``better`` is above ``worse`` everywhere, at a level divided by a paper's number of comparisons."""
+
+    def check(results: Results) -> Verdict:
+        found = _compared(results, metric, better, worse, by, where)
+        return judged(found, lambda one, level: one.above(level / comparisons))
 
     return check
 
@@ -175,22 +193,27 @@ def learns_nothing(metric: str, margin: float, by: Sequence[str] = ("clicks",), 
 
 
 def declines(metric: str, by: Sequence[str] = ("clicks",), where: Labels | None = None, need: Need = "all") -> Check:
-    """Check that the curve ends below its best value.
-
-    The best round of each seed is that of the other seeds' mean curve: the highest of many noisy values is luck, and
-    every curve ends below its own.
-    """
+    """Check that the curve ends below its best value, as `_drop` finds it."""
 
     def check(results: Results) -> Verdict:
-        drops = {}
-        for place, there in _each(results, by, where):
-            curves = np.array([METRICS[metric].curve(one.result)[:, 1] for one in there], np.float64)
-            if len(curves) > 1:
-                best = (curves.sum(axis=0) - curves).argmax(axis=1)
-                drops[place] = difference_of(curves[:, -1] - curves[np.arange(len(curves)), best])
-            else:
-                drops[place] = Difference(0.0, float("nan"), len(curves))
+        drops = {place: _drop(there, metric) for place, there in _each(results, by, where)}
         return judged(drops, Difference.below, need)
+
+    return check
+
+
+def learns_unreliably(
+    metric: str, margin: float, by: Sequence[str] = ("clicks",), where: Labels | None = None
+) -> Check:
+    """Check that somewhere the curve ends below its best value, or above its start by less than ``margin``."""
+
+    def check(results: Results) -> Verdict:
+        found = {}
+        for place, there in _each(results, by, where):
+            rise = _rise(there, metric)
+            found[f"{place}, end - best"] = _drop(there, metric)
+            found[f"{place}, end - start - {margin:g}"] = replace(rise, mean=rise.mean - margin)
+        return judged(found, Difference.below, "any")
 
     return check
 
@@ -328,6 +351,19 @@ def _loss_numbers(losses: Differences) -> str:
 def _rise(results: Results, metric: str) -> Difference:
     curves = [METRICS[metric].curve(one.result)[:, 1] for one in results]
     return difference_of(np.array([curve[-1] - curve[0] for curve in curves], np.float64))
+
+
+def _drop(results: Results, metric: str) -> Difference:
+    """Return the end of the curves minus their best value.
+
+    The best round of each seed is that of the other seeds' mean curve: the highest of many noisy values is luck, and
+    every curve ends below its own.
+    """
+    curves = np.array([METRICS[metric].curve(one.result)[:, 1] for one in results], np.float64)
+    if len(curves) < 2:
+        return Difference(0.0, float("nan"), len(curves))
+    best = (curves.sum(axis=0) - curves).argmax(axis=1)
+    return difference_of(curves[:, -1] - curves[np.arange(len(curves)), best])
 
 
 def _each(results: Results, by: Sequence[str], where: Labels | None) -> list[tuple[str, Results]]:

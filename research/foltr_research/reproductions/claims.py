@@ -6,7 +6,8 @@ positive and differs from zero at 5 %. Two are similar if the 90 % interval of t
 which is two one-sided tests at 5 %. With one seed the standard error is unknown and no verdict is possible.
 
 A claim about several cells needs all of them, each at 5 %: chance alone confirms it at most as often as one cell. If a
-claim needs only some, the level is divided by one plus the number of cells that may fail (Bonferroni).
+claim needs only some, the level is divided by one plus the number of cells that may fail (Bonferroni). If it is a
+mark of significance in a paper's table, the level is divided by the number of comparisons of that table.
 """
 
 from collections.abc import Callable, Collection, Mapping
