@@ -13,7 +13,7 @@ from foltr_research.reproductions.experiments.fedips import BIASES
 from foltr_research.reproductions.experiments.foltr_es import TRUTH_PROBABILITIES
 from foltr_research.reproductions.experiments.fpdgd import NO_EPSILON, SHARED_EPSILONS, WEAKEST
 from foltr_research.reproductions.experiments.noniid import CONTROL, IID, NON_IID, PENALTIES
-from foltr_research.reproductions.experiments.noniid_labels import DISCOUNT
+from foltr_research.reproductions.experiments.noniid_labels import DISCOUNT, UPDATE_SIZES
 from foltr_research.reproductions.experiments.remedy import DIFFERENT, EVERYBODY, METHODS
 from foltr_research.reproductions.experiments.secure_sums_hostile import ATTACKS
 from foltr_research.reproductions.experiments.thesis_unlearning import (
@@ -91,8 +91,8 @@ def by_epsilon(rise: float, noise: float = 0.0005) -> Results:
     return results(made, n_grades=3)
 
 
-def arrangements(control: float) -> Results:
-    cells = ((IID, 0.9), (CONTROL, control), (NON_IID, 0.5))
+def arrangements(control: float, iid: float = 0.9) -> Results:
+    cells = ((IID, iid), (CONTROL, control), (NON_IID, 0.5))
     return by_clicks(*(({"ranker": "linear", **which}, value) for which, value in cells))
 
 
@@ -114,6 +114,28 @@ def online(loss: float) -> Results:
 def with_quantities(both: float) -> Results:
     return by_clicks(
         *(({"data": name}, level) for name, level in (("IID", 0.7), ("#R = 1", 0.5), ("#R = 1 + type 4", both)))
+    )
+
+
+def by_interactions(of_five: float) -> Results:
+    levels = zip(UPDATE_SIZES, (0.5, of_five, 0.6), strict=True)
+    return by_clicks(*(({"ranker": "linear", **IID, "B": size}, level) for size, level in levels))
+
+
+def two_grades(level: float) -> Results:
+    return by_clicks(*(({"ranker": "linear", "data": f"#R = {n}"}, it) for n, it in ((1, 0.5), (2, level))))
+
+
+def by_number_of_clients(*levels: float) -> Results:
+    cells = enumerate(levels, start=1)
+    return by_clicks(*(({"panel": "number of clients", "clients": f"N{i}"}, level) for i, level in cells))
+
+
+def known(level: float) -> Results:
+    """Propensities known at m = 10; at other m the estimated ones are better."""
+    cells = (("5", 0.4), ("10", level), ("20", 0.4))
+    return by_clicks(
+        *(({"method": name, "m": m}, it) for m, at in cells for name, it in (("known", at), ("estimated", 0.5)))
     )
 
 
@@ -198,6 +220,11 @@ CASES = [
     (claim("fedips-1", "larger"), gamma_leads, 0.10, 0.05),
     (claim("fedips-1", "robust"), lambda end: by_gamma("FedIPS", 0.5, 0.5, 0.5, end), 0.48, 0.46),
     (claim("fedips-1", "drops hugely"), lambda end: by_gamma("FedAvg", 0.5, 0.5, 0.5, end), 0.46, 0.48),
+    *(
+        (claim("fedips-2", "hardly matter"), lambda last: by_number_of_clients(0.4, 0.5, last), 0.505, bad)
+        for bad in (0.45, 0.55)
+    ),
+    (claim("fedips-2", "Known"), known, 0.6, 0.4),
     (claim("thesis-3.3", "narrows"), gap, 0.52, 0.7),
     (claim("thesis-3.1", "less privacy"), lambda by: by_p(0.5 - by, 0.5, 0.5 + by), 0.1, -0.1),
     (claim("thesis-3.6", SAME), fpdgd, 0.1, -0.1),
@@ -210,10 +237,13 @@ CASES = [
     (claim("thesis-4.9", "as bad as"), with_quantities, 0.51, 0.55),
     (claim("thesis-4.9", "as bad as"), with_quantities, 0.49, 0.45),
     (claim("thesis-4.3", "one of training"), arrangements, 0.85, 0.60),
+    (claim("thesis-4.3", "one of training"), lambda iid: arrangements(0.6, iid), 0.65, 0.5),
     (claim("thesis-4.4", "FedProx improves on FPDGD little"), penalties, 0.01, 0.05),
     (claim("thesis-4.4", "FedProx does not overcome"), penalties, 0.05, 0.11),
     (claim("thesis-4.7", "FedProx gains nothing"), penalties, 0.0, 0.05),
     (claim("thesis-table-4.3", "Online performance says nothing"), ideal_for_some, 0.8, 0.7),
+    (claim("thesis-table-4.3", "more interactions"), by_interactions, 0.55, 0.5),
+    (claim("thesis-4.6", "much better"), two_grades, 0.54, 0.52),
     (claim("remedy", "shares one ranker"), lambda own: remedies(DIFFERENT, personal=own, **OTHERS), 0.9, 0.6),
     (claim("remedy", "do not differ"), lambda own: remedies(("no difference",), personal=own, FPDGD=0.7), 0.695, 0.65),
     (claim("privacy-hostile", RUINS), ruined, 0.3, 0.6),
