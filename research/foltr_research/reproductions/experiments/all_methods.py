@@ -90,13 +90,13 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 higher("offline", {"method": "fpdgd"}, {"method": "local"}),
             ),
             Claim(
-                "FPDGD is above FOLtR-ES with noisy clicks",
+                "FPDGD is above FOLtR-ES with informational clicks",
                 "thesis, Section 3.2.3",
                 "final nDCG@10 with informational clicks: " + HIGHER,
                 higher("offline", {"method": "fpdgd"}, {"method": "foltr-es"}, where={"clicks": "informational"}),
             ),
             Claim(
-                "FedProx makes no difference if clients are alike",
+                "FedProx makes hardly any difference if clients are alike",
                 "expected",
                 f"final nDCG@10 of fedprox and fpdgd: {RANGE} is within 0.02 for each click model",
                 among("method", ("fedprox", "fpdgd"), similar("offline", "method", 0.02)),

@@ -139,6 +139,14 @@ def known(level: float) -> Results:
     )
 
 
+def sent(up: int) -> Results:
+    made = remedies(("no difference",), personal=0.7, FPDGD=0.7)
+    for one in made:
+        if one.labels["method"] == "personal":
+            one.result["bytes"]["up"] = up
+    return made
+
+
 def ideal_for_some(share: float) -> Results:
     """One of five clients never sees a relevant document, so each ranker gives the other four ideal lists."""
     made = results({(("ranker", "linear"), *NON_IID.items(), ("B", "5"), ("clicks", "perfect")): [0.4, 0.4]})
@@ -246,6 +254,7 @@ CASES = [
     (claim("thesis-4.6", "much better"), two_grades, 0.54, 0.52),
     (claim("remedy", "shares one ranker"), lambda own: remedies(DIFFERENT, personal=own, **OTHERS), 0.9, 0.6),
     (claim("remedy", "do not differ"), lambda own: remedies(("no difference",), personal=own, FPDGD=0.7), 0.695, 0.65),
+    (claim("remedy", "sends and receives"), sent, 32, 64),
     (claim("privacy-hostile", RUINS), ruined, 0.3, 0.6),
     (claim("privacy-hostile", NOTHING), within_the_bound, 0.69, 0.67),
     *(

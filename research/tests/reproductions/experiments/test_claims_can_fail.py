@@ -59,7 +59,7 @@ SPECIAL = (
     "Such preferences cost 35 to 42 %",
     "On MQ2007 a smaller ε tends to cost",
     "Adaptive costs nothing",
-    "It sends as much as FPDGD",
+    "It sends and receives as much as FPDGD",
 )
 
 
