@@ -266,12 +266,16 @@ def only_named(names: Sequence[str], check: Check) -> Check:
     """Restrict a check to some data sets, if findings differ between sets of one kind. A sample counts as its set."""
 
     def checked(results: Results) -> Verdict:
-        name = results.data.name.split("/")[0].lower().replace("mslr-sample", "mslr-web10k")
-        if name in map(str.lower, names):
+        if _set_name(results) in map(str.lower, names):
             return check(results)
         return Verdict(Status.NOT_TESTABLE, f"a claim on {' and '.join(names)}, which this data is not")
 
     return checked
+
+
+def except_on(name: str, own: Check, check: Check) -> Check:
+    """Judge one data set, named as for `only_named`, by a check of its own, and all others by the other."""
+    return lambda results: (own if _set_name(results) == name.lower() else check)(results)
 
 
 def among(key: str, values: Sequence[str], check: Check) -> Check:
@@ -307,6 +311,10 @@ def both(*checks: Check) -> Check:
 def places(results: Results, by: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
     """Return the occurring combinations of ``by``, each with a name. One without a name if ``by`` is empty."""
     return [(", ".join(labels.values()), labels) for labels in results.combinations(by)]
+
+
+def _set_name(results: Results) -> str:
+    return results.data.name.split("/")[0].lower().replace("mslr-sample", "mslr-web10k")
 
 
 def _compared(

@@ -12,6 +12,7 @@ from foltr_research.reproductions.checks import (
     among,
     both,
     declines,
+    except_on,
     higher,
     increasing,
     insignificant,
@@ -247,3 +248,4 @@ def test_restrictions_and_both():
     ):
         there = Results(made.outcomes, replace(made.data, name=name))
         assert only_named(("MQ2007", "MSLR-WEB10K"), true)(there).status is status
+        assert (except_on("MSLR-WEB10K", true, false)(there).status is Status.CONFIRMED) is (name == "MSLR-sample")

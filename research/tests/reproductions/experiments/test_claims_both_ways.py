@@ -290,6 +290,12 @@ CASES = [
         None,
         2,
     ),
+    (
+        claim("thesis-5.2", "The more attackers"),
+        lambda first: poisoned(mean=lambda m, _: first - 0.05 * m),
+        0.5,
+        0.6,
+    ),
     *(
         (claim("thesis-5.3", text), lambda full: under_krum(partial=lambda _: 0.4, full=lambda m: full[m - 1]), *sides)
         for text, sides in (
@@ -299,9 +305,9 @@ CASES = [
     ),
     (
         claim("thesis-5.3", "does more harm to Krum"),
-        lambda full: under_krum(clicks=lambda _: 0.4, full=lambda _: full),
-        0.3,
-        0.45,
+        lambda full: under_krum(clicks=lambda _: 0.4, full=lambda m: full[m - 1]),
+        (0.3, 0.3, 0.3, 0.4),
+        (0.3, 0.3, 0.4, 0.4),
     ),
     (
         claim("thesis-5.4", "Krum costs"),
@@ -321,11 +327,14 @@ def test_a_claim_holds_on_one_side_of_its_bound(check, made, good, bad):
     assert check(made(bad)).status is Status.NOT_CONFIRMED
 
 
-@pytest.mark.parametrize(("krum", "web", "letor"), [(0.45, True, False), (0.3, False, True)])
-def test_selection_against_coordinates(krum, web, letor):
+@pytest.mark.parametrize(
+    ("krum", "multi_krum", "web", "letor"),
+    [(0.45, 0.45, True, False), (0.3, 0.3, False, True), (0.39, 0.5, False, False)],
+)
+def test_selection_against_coordinates(krum, multi_krum, web, letor):
     """The thesis claims one thing of MSLR-WEB10K and the opposite of MQ2007; neither claim is for the other's data."""
     better, opposite = claim("thesis-5.2", KRUM), claim("thesis-5.2", "trimmed mean and median defend better")
-    values = dict.fromkeys(("krum", "multi_krum"), lambda _m, _c: krum)
+    values = {"krum": lambda _m, _c: krum, "multi_krum": lambda _m, _c: multi_krum}
     assert (better(poisoned(5, **values)).status is Status.CONFIRMED) is web
     assert (opposite(poisoned(3, **values)).status is Status.CONFIRMED) is letor
     assert better(poisoned(3, **values)).status is opposite(poisoned(5, **values)).status is Status.NOT_TESTABLE
