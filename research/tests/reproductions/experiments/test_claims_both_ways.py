@@ -273,6 +273,17 @@ CASES = [
     ),
     *((claim("thesis-table-6.2", text), trend, 1, -1) for text in ("More local updates", "smaller interval")),
     (
+        claim("thesis-table-6.2", "smaller interval"),
+        lambda middle: by_clicks(
+            *(
+                ({"federation": UNLEARNED, "interval": interval, "local_interactions": "1"}, level)
+                for interval, level in (("5", 0.5), ("10", middle), ("20", 0.4))
+            )
+        ),
+        0.45,
+        0.35,
+    ),
+    (
         claim("thesis-5.2", "most affected"),
         lambda most: poisoned(mean=lambda _m, clicks: 0.2 if clicks == most else 0.4),
         "informational",
