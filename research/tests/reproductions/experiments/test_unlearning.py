@@ -96,7 +96,7 @@ def test_ranking_traces_and_costs_are_told_against_retraining():
         ("Gradient ascent ranks", ASCENT, {"ndcg": 0.495}, {"ndcg": 0.48}),
         (f"Fed_remove ranks as well as retraining, where the leaver is: {HONEST}", REMOVE, {}, {"ndcg": 0.48}),
         (f"Long steps, log ranks as well as retraining, where the leaver is: {LATE}", LONG_LOG, {}, {"ndcg": 0.48}),
-        ("where retraining ends", ERASER, {"cosine": 0.95}, {"cosine": 0.85}),
+        ("towards the retrained one", ERASER, {"cosine": 0.95}, {"cosine": 0.85}),
         ("takes nothing from the clients that stay", ERASER, {"others": 0.495}, {"others": 0.48}),
         ("better than the poisoned one", ERASER, {"ndcg": 0.51}, {"ndcg": 0.49}),
         ("going on without the client", ERASER, {"ndcg": 0.51}, {"ndcg": 0.5}),
