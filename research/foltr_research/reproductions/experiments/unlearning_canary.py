@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr_research.attacks.canary import Interval, area_under_curve, likelihood_ratios, pull_of_mark, threshold, wilson
-from foltr_research.reproductions.claims import Check, Claim, Status, Verdict
+from foltr_research.reproductions.claims import NOTHING, Check, Claim, Status, Verdict
 from foltr_research.reproductions.experiment import CLICKS, Experiment, Scale, Section, Variant
 from foltr_research.reproductions.experiments.foltr_es import eval_every
 from foltr_research.reproductions.experiments.thesis_unlearning import CLIENTS, INTERACTIONS, LEAVER, outcome
@@ -32,6 +32,9 @@ UNMARKED, NOBODY = "no marks", "nobody"
 STRENGTHS: Mapping[str, float] = {"loud": 1.0, "clear": 0.2, "faint": 0.05}
 FALSE_POSITIVE_RATE = 0.1
 TOLERANCE = 0.05
+# The area under the curve of a guess has the standard error sqrt((2 n + 1) / 12) / n for n federations of each kind
+# (Mann and Whitney 1947): with fewer one of 0.7 would not be above 0.5.
+LEAST_JUDGED = 17
 
 BEFORE = "before"
 # Learning from fresh interactions uses nothing of the leaver, so one of these ways stands for all.
@@ -229,7 +232,7 @@ def _everywhere(model: str, holds: Callable[[Interval], bool]) -> Check:
 
     def check(results: Results) -> Verdict:
         found = _areas(results, (model,))
-        return _verdict({f"{place} {area}": holds(area) for place, area in found.items()})
+        return _verdict(results, {f"{place} {area}": holds(area) for place, area in found.items()})
 
     return check
 
@@ -242,18 +245,20 @@ def _before_tells_as_much(results: Results) -> Verdict:
             held[f"{way}, {place} {both} from {before[place].estimate:.2f}"] = (
                 both.low <= before[place].estimate + TOLERANCE
             )
-    return _verdict(held, only_failed=True)
+    return _verdict(results, held, only_failed=True)
 
 
-def _verdict(held: Mapping[str, bool], *, only_failed: bool = False) -> Verdict:
+def _verdict(results: Results, held: Mapping[str, bool], *, only_failed: bool = False) -> Verdict:
     if not held:
-        return Verdict(Status.NOT_TESTABLE, "no runs to compare")
+        return NOTHING
+    if (n := len({one.seed for one in results.select({"canary": NOBODY, "part": JUDGED})})) < LEAST_JUDGED:
+        return Verdict(Status.NOT_TESTABLE, f"{n} federations of each kind to judge; it takes {LEAST_JUDGED}")
     numbers = "; ".join(place for place, holds in held.items() if not (only_failed and holds))
     status = Status.CONFIRMED if all(held.values()) else Status.NOT_CONFIRMED
     return Verdict(status, f"{sum(held.values())} of {len(held)}" + (f": {numbers}" if numbers else ""))
 
 
-_PLACES = "for each click model and strength: the area under the curve, with its 95 % interval,"
+_PLACES = "for each click model and strength: the 95 % interval of the area under the curve"
 _OURS = "ours"
 _CANARY = Experiment(
     name="unlearning-canary",
@@ -269,23 +274,23 @@ _CANARY = Experiment(
         Claim(
             "Before it is forgotten, the canary is detected",
             _OURS,
-            f"{_PLACES} is above 0.5",
+            f"{_PLACES} is wholly above 0.5",
             _everywhere(BEFORE, lambda area: area.low > 0.5),
         ),
         *(
             Claim(
                 f"Nothing is detected after {way}",
                 _OURS,
-                f"{_PLACES} is not above 0.5 by more than {TOLERANCE}",
-                _everywhere(way, lambda area: area.low <= 0.5 + TOLERANCE),
+                f"{_PLACES} is not wholly above 0.5; with {LEAST_JUDGED} federations of each kind one of 0.7 would be",
+                _everywhere(way, lambda area: area.low <= 0.5),
             )
             for way in ATTACKED
         ),
         Claim(
             "The model after it adds nothing to what the model before reveals",
             _OURS,
-            f"{_PLACES} of both models is not above that of the one before by more than {TOLERANCE}, after every "
-            "way; exceptions follow with their numbers",
+            f"{_PLACES} of both models together is not wholly above the area of the one before plus {TOLERANCE}, after "
+            "every way; exceptions follow with their numbers",
             _before_tells_as_much,
         ),
     ),

@@ -13,6 +13,7 @@ from foltr_research.reproductions.experiments.unlearning_canary import (
     ATTACKED,
     BEFORE,
     JUDGED,
+    LEAST_JUDGED,
     NOBODY,
     SHADOW,
     STRENGTHS,
@@ -40,12 +41,12 @@ def claim(text):
     return next(one for one in EXPERIMENTS["unlearning-canary"].claims if text in one.text)
 
 
-def made(**shifts):
-    """Normal pulls of 20 federations to judge, the canary's of some models shifted by so many standard deviations."""
+def made(n_judged=20, **shifts):
+    """Normal pulls of federations to judge, the canary's of some models shifted by so many standard deviations."""
     rng, found = np.random.default_rng(1), []
     for canary, parts in ((NOBODY, WITHOUT), *((canary, WITH) for canary in STRENGTHS)):
         for name, part in parts.items():
-            for seed in range(part.first, part.first + (part.seeds or 20)):
+            for seed in range(part.first, part.first + (part.seeds or n_judged)):
                 values = dict(zip((BEFORE, *ATTACKED), rng.normal(size=1 + len(ATTACKED)).tolist(), strict=True))
                 for model, shift in shifts.items():
                     values[model] += shift if canary != NOBODY else 0.0
@@ -134,10 +135,12 @@ def test_no_seed_has_two_parts():
     [
         ("Before it is forgotten", {BEFORE: 3.0}, {}),
         (f"after {REMOVE}", {}, {REMOVE: -3.0}),
+        (f"after {REMOVE}", {}, {REMOVE: -1.0}),
         ("adds nothing to what the model before", {BEFORE: 8.0}, {REMOVE: -8.0}),
     ],
 )
 def test_claims(text, good, bad):
-    """Each holds of pulls on one side of its bound, and not on the other."""
+    """Each holds of pulls on one side of its bound, and not on the other; too few federations show neither."""
     assert claim(text).check(made(**good)).status is Status.CONFIRMED
     assert claim(text).check(made(**bad)).status is Status.NOT_CONFIRMED
+    assert claim(text).check(made(LEAST_JUDGED - 1, **bad)).status is Status.NOT_TESTABLE
