@@ -105,7 +105,7 @@ def _the_more_the_worse(results: Results) -> Verdict:
     """The honest ranker is the one with no attackers."""
     honest = (replace(one, labels={**one.labels, "attackers": "0 %"}) for one in results.select({"rule": HONEST}))
     by_share = Results((*honest, *results.select({"rule": "mean"})), results.data)
-    return increasing(METRIC, "attackers", (*reversed(SHARES), "0 %"))(by_share)
+    return increasing(METRIC, "attackers", (*reversed(list(SHARES)), "0 %"))(by_share)
 
 
 def losses(results: Results, share: str) -> dict[str, dict[int, float]]:
