@@ -206,7 +206,7 @@ _5_2 = Experiment(
         Claim(
             "Krum defends from 20 % of attackers on",
             "Section 5.5.2: except on MQ2007, and on MSLR-WEB10K with 40 % and informational clicks",
-            f"{MEASURE}, Krum above mean for each click model with 20, 30 and 40 %, but for informational clicks with "
+            f"{MEASURE}, Krum above mean for each click model with 20, 30 and 40 %, except informational clicks with "
             "40 % on MSLR-WEB10K: " + HIGHER,
             only_on(
                 5,

@@ -126,7 +126,7 @@ _5_3 = Experiment(
         Claim(
             "LIE is less effective than data poisoning",
             "Section 5.6.1, Figure 5.3a: except on Yahoo! with perfect clicks and 40 %",
-            f"{MEASURE} under the mean, LIE above data poisoning for each share and click model, but for the exception "
+            f"{MEASURE} under the mean, LIE above data poisoning for each share and click model except that one "
             "on Yahoo!: " + HIGHER,
             except_on(
                 "Yahoo",

@@ -51,7 +51,7 @@ def test_an_exception_is_one_place_of_one_data_set(check, sides, exception, clic
 
 
 def test_krum_and_few_attackers_by_data():
-    """Of 10 % it does nothing, on Istella-S it defends; that it fails with 40 % is said of MSLR-WEB10K alone."""
+    """Of 10 % it does nothing, on Istella-S it defends; it fails with 40 % on MSLR-WEB10K alone."""
     few, many = claim("thesis-5.7", "does nothing against 10 %"), claim("thesis-5.7", "On MSLR-WEB10K Krum fails")
     for data, krum, status in (
         ("Istella-S", 0.5, Status.CONFIRMED),
