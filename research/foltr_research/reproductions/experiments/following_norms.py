@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from foltr_research.reproductions.checks import both, higher, not_above
+from foltr_research.reproductions.checks import higher, not_above
 from foltr_research.reproductions.claims import HIGHER, RANGE, Claim
 from foltr_research.reproductions.experiment import Experiment, Scale, Table, Variant
 from foltr_research.reproductions.experiments.secure_sums import CLICKS, COMMON, PERIOD, secure
@@ -55,7 +55,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         claims=(
             Claim(
-                "Without hostile devices a norm that follows costs nothing",
+                f"Without hostile devices a norm that follows costs less than {_MARGIN} nDCG@10",
                 "ours",
                 f"final nDCG@10 with a norm that stays minus that with one that follows: {RANGE} is below {_MARGIN}",
                 not_above("offline", _labels(STAYS, 0, "-"), _labels(FOLLOWS, 0, "-"), _MARGIN),
@@ -64,12 +64,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 "With one hostile device in ten, a norm that follows leaves a better ranker than one that stays",
                 "ours",
                 f"final nDCG@10 under each attack: {HIGHER}",
-                both(
-                    *(
-                        higher("offline", {"norm": FOLLOWS}, {"norm": STAYS}, where={"hostile": "30", "attack": one})
-                        for one in _ATTACKS
-                    )
-                ),
+                higher("offline", {"norm": FOLLOWS}, {"norm": STAYS}, by=("attack",), where={"hostile": "30"}),
             ),
         ),
         differences=(

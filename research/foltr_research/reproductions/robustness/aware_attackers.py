@@ -6,7 +6,7 @@ it.
 
 from collections.abc import Mapping
 
-from foltr_research.reproductions.claims import Check, Claim, Status, Verdict, decided
+from foltr_research.reproductions.claims import Check, Claim, Status, Verdict, difference_of, judged
 from foltr_research.reproductions.experiment import Experiment, Scale, Section, Variant
 from foltr_research.reproductions.outcomes import DataProfile, Results
 from foltr_research.reproductions.robustness.attacks_by_rule import (
@@ -29,6 +29,7 @@ UNAWARE = tuple(ATTACKS)
 UNDEFENDED = "40 %"
 # Shares of the honest nDCG@10 to be kept in the worst place, by share of attackers.
 KEPT: Mapping[str, float] = {"20 %": 0.95, "40 %": 0.85}
+_BARS = " and ".join(f"{100 * least:.0f} % with {share} attackers" for share, least in KEPT.items())
 
 
 def _grid(scale: Scale, data: DataProfile) -> list[Variant]:
@@ -46,22 +47,22 @@ def _grid(scale: Scale, data: DataProfile) -> list[Variant]:
 
 
 def _keeps(least: Mapping[str, float]) -> Check:
-    """``adaptive`` keeps this much at every place with this share of attackers (means over seeds)."""
+    """``adaptive`` keeps this much at every place with this share of attackers."""
 
     def check(results: Results) -> Verdict:
         found = {
-            place: float(rules[ADAPTIVE].mean())
+            place: rules[ADAPTIVE]
             for place, rules in kept(results).items()
             if place.share in least and ADAPTIVE in rules
         }
-        if not found:
-            return Verdict(Status.NOT_TESTABLE, "no runs to look at")
-        below = [place for place, value in found.items() if value < least[place.share]]
-        worst = min(found, key=found.__getitem__)
-        numbers = (
-            f"at {len(found) - len(below)} of {len(found)} places; the least is {100 * found[worst]:.1f} % ({worst})"
-        )
-        return decided(not below, numbers)
+        beyond = {str(place): difference_of(values - least[place.share]) for place, values in found.items()}
+        verdict = judged(beyond, lambda one, level: one.at_least(0.0, level))
+        if verdict.status is Status.NOT_TESTABLE:
+            return verdict
+        n_held = sum(one.at_least(0.0) for one in beyond.values())
+        worst = min(found, key=lambda place: float(found[place].mean()))
+        numbers = f"at {n_held} of {len(found)} places; the least is {100 * found[worst].mean():.1f} % ({worst})"
+        return Verdict(verdict.status, numbers)
 
     return check
 
@@ -85,17 +86,18 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         claims=(
             Claim(
-                "Adaptive withstands attackers who have read it",
+                f"Adaptive keeps {_BARS}, also if they have read it",
                 "ours",
-                "nDCG@10 kept over the last quarter of the rounds for each attack and click model (means over "
-                "seeds): " + ", ".join(f"{100 * x:.0f} % with {share} of attackers" for share, x in KEPT.items()),
+                "nDCG@10 kept over the last quarter of the rounds for each attack and click model: the 90 % interval "
+                f"is above {_BARS}",
                 _keeps(KEPT),
             ),
             Claim(
-                "Nobody is beyond its budget",
+                "Nobody goes beyond its budget",
                 "ours",
-                "in each round the sum of each client's used deviations, and that of strangers, is no farther from "
-                "the median client's than its budget, or than it was before if the median client has moved",
+                "in each round the sum of each client's used deviations is no farther from the median client's, and "
+                "that of strangers together from what known clients do, than its budget, or than it was before if the "
+                "median client has moved",
                 within_budgets,
             ),
             costs_nothing("ours", {"attack": NOBODY}),

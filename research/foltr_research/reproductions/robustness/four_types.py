@@ -251,7 +251,7 @@ _CLAIMS = tuple(
             _costs_at_most(rule),
         ),
         Claim(
-            f"The rule {rule} keeps {100 * KEPT:g} % if one in five attacks",
+            f"The rule {rule} keeps {100 * KEPT:g} % in types 1, 3 and 4 if one in five attacks",
             "ours",
             "nDCG@10 kept over the last quarter of the rounds (means over seeds) for each attack and click model, of "
             "types 1, 3 and 4",

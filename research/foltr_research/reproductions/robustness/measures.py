@@ -219,13 +219,19 @@ def near_best(tolerance: float) -> Check:
 
 
 def best_worst_case(results: Results) -> Verdict:
-    """The least that ``adaptive`` keeps is above the least that any other rule keeps."""
-    found = worst_cases(kept(results))
+    """What ``adaptive`` keeps in its worst place is above what each other rule keeps in its own."""
+    table = kept(results)
+    found = worst_cases(table)
     if ADAPTIVE not in found or len(found) < 2:
         return NOTHING
+    least = {rule: table[place][rule] for rule, (_, place) in found.items()}
+    leads = {rule: difference_of(least[ADAPTIVE] - values) for rule, values in least.items() if rule != ADAPTIVE}
+    verdict = judged(leads, Difference.above)
+    if verdict.status is Status.NOT_TESTABLE:
+        return verdict
     order = sorted(found, key=lambda rule: -found[rule][0])
     numbers = "; ".join(f"{rule} {100 * found[rule][0]:.1f} % ({found[rule][1]})" for rule in order)
-    return decided(order[0] == ADAPTIVE, numbers)
+    return Verdict(verdict.status, numbers)
 
 
 def nobody_left_out(results: Results) -> Verdict:

@@ -50,7 +50,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         claims=(
             costs_nothing("ours", {"attack": NOBODY}),
             as_good_as_the_best("ours", "attack and click model"),
-            leaves_out_nobody("Adaptive leaves out no honest client, though attackers are the majority in many rounds"),
+            leaves_out_nobody(
+                "Adaptive leaves out no honest client, though in many rounds half of the updates are hostile"
+            ),
         ),
         differences=(
             (

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr_research.reproductions.claims import Check, Status, Verdict, decided, difference_of, judged
+from foltr_research.reproductions.claims import Check, Difference, Status, Verdict, decided, difference_of, judged
 from foltr_research.reproductions.outcomes import Outcome, Results
 from foltr_research.reproductions.report import markdown
 from foltr_research.reproductions.robustness.measures import HONEST, NOBODY, Kept, Place, kept, percent
@@ -94,30 +94,34 @@ def costs_at_most_with_votes(tolerance: float, attacks: str) -> Check:
 
 
 def keeps_more_with_votes(ruined_below: float) -> Check:
-    """The mean keeps more with votes at all places at which it keeps less than this share without."""
+    """The mean keeps more with votes at all places at which it keeps less than this share without (means)."""
 
     def check(results: Results) -> Verdict:
         found = _ruined(kept(results), ruined_below)
         if not found:
             return Verdict(Status.NOT_TESTABLE, f"the mean keeps {100 * ruined_below:.0f} % everywhere")
-        more = [place for place, (without, with_votes) in found.items() if with_votes > without]
+        gains = {str(place): difference_of(with_votes - without) for place, (without, with_votes) in found.items()}
+        verdict = judged(gains, Difference.above)
+        if verdict.status is Status.NOT_TESTABLE:
+            return verdict
+        n_more = sum(one.above() for one in gains.values())
         numbers = "; ".join(
-            f"{place}: {100 * without:.1f} % without, {100 * with_votes:.1f} % with"
+            f"{place}: {100 * without.mean():.1f} % without, {100 * with_votes.mean():.1f} % with "
+            f"({percent(gains[str(place)])})"
             for place, (without, with_votes) in found.items()
         )
-        return decided(len(more) == len(found), f"at {len(more)} of {len(found)} places; {numbers}")
+        return Verdict(verdict.status, f"at {n_more} of {len(found)} places; {numbers}")
 
     return check
 
 
-def _ruined(table: Kept, ruined_below: float) -> dict[Place, tuple[float, float]]:
-    """Return the shares kept without and with votes, at places at which the mean is ruined."""
-    both = {
-        place: (float(rules[HONEST].mean()), float(rules[VOTES].mean()))
+def _ruined(table: Kept, ruined_below: float) -> dict[Place, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return (seeds,) the shares kept without and with votes, at places at which the mean is ruined."""
+    return {
+        place: (rules[HONEST], rules[VOTES])
         for place, rules in table.items()
-        if HONEST in rules and VOTES in rules
+        if HONEST in rules and VOTES in rules and float(rules[HONEST].mean()) < ruined_below
     }
-    return {place: values for place, values in both.items() if values[0] < ruined_below}
 
 
 def _mean_and_error(values: NDArray[np.float64] | None) -> str:

@@ -58,7 +58,6 @@ SPECIAL = (
     "Online performance says nothing here",
     "Such preferences cost 35 to 42 %",
     "On MQ2007 a smaller ε tends to cost",
-    "Adaptive costs nothing",
     "It sends and receives as much as FPDGD",
 )
 

@@ -44,15 +44,17 @@ def test_the_worst_seed_stands_beside_the_mean():
 @pytest.mark.parametrize(
     ("at_20", "at_40", "status", "least"),
     [
-        (0.48, 0.43, Status.CONFIRMED, "at 2 of 2 places; the least is 86.0 % (launder, 40 %, navigational)"),
-        (0.48, 0.42, Status.NOT_CONFIRMED, "at 1 of 2 places; the least is 84.0 %"),
-        (0.47, 0.5, Status.NOT_CONFIRMED, "at 1 of 2 places; the least is 94.0 % (launder, 20 %"),
+        ((0.48, 0.48), (0.43, 0.43), Status.CONFIRMED, "at 2 of 2 places; the least is 86.0 % (launder, 40 %, nav"),
+        ((0.48, 0.48), (0.42, 0.42), Status.NOT_CONFIRMED, "at 1 of 2 places; the least is 84.0 %"),
+        ((0.47, 0.47), (0.5, 0.5), Status.NOT_CONFIRMED, "at 1 of 2 places; the least is 94.0 % (launder, 20 %"),
+        ((0.48, 0.48), (0.4, 0.46), Status.NOT_CONFIRMED, "at 1 of 2 places; the least is 86.0 %"),
     ],
 )
 def test_what_is_to_be_kept_depends_on_the_share(at_20, at_40, status, least):
-    """95 % with 20 % of attackers, 85 % with 40 %; the honest ranker has 0.5 here, and 30 % are not judged."""
+    """95 % with 20 % attackers, 85 % with 40 %, beyond chance; the honest ranker has 0.5, and 30 % are not judged."""
     kept = {
-        labels("launder", share, "adaptive"): (v, v) for share, v in (("20 %", at_20), ("30 %", 0.1), ("40 %", at_40))
+        labels("launder", share, "adaptive"): values
+        for share, values in (("20 %", at_20), ("30 %", (0.1, 0.1)), ("40 %", at_40))
     }
     verdict = EXPERIMENT.claims[0].check(results({labels("nobody", "0 %", "mean"): (0.5, 0.5), **kept}))
     assert verdict.status is status

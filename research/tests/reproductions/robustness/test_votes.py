@@ -68,12 +68,16 @@ def test_votes_may_cost_half_a_per_cent(value, status):
 
 
 def test_where_the_mean_is_ruined_votes_are_to_keep_more():
-    """Places where it is not are not judged."""
+    """Places where it is not are not judged, and what chance explains is not more."""
     ruined = [voted("launder", 0.2, rule="mean", seed=seed) for seed in (1, 2)]
     fine = [voted("sign-flip", 0.49, rule=rule, seed=seed) for rule in ("mean", VOTES) for seed in (1, 2)]
-    for kept, status in ((0.3, Status.CONFIRMED), (0.2, Status.NOT_CONFIRMED)):
-        saved = [voted("launder", kept, seed=seed) for seed in (1, 2)]
+    for kept, status in (
+        ((0.3, 0.3), Status.CONFIRMED),
+        ((0.2, 0.2), Status.NOT_CONFIRMED),
+        ((0.2, 0.4), Status.NOT_CONFIRMED),
+    ):
+        saved = [voted("launder", value, seed=seed) for seed, value in enumerate(kept, start=1)]
         verdict = MORE_KEPT(runs(*HONEST, *ruined, *fine, *saved))
         assert verdict.status is status
-        assert f"launder, 40 %, made: 40.0 % without, {200 * kept:.1f} % with" in verdict.found
+        assert f"launder, 40 %, made: 40.0 % without, {100 * sum(kept):.1f} % with" in verdict.found
     assert keeps_more_with_votes(0.9)(runs(*HONEST, *fine)).status is Status.NOT_TESTABLE
