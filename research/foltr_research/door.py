@@ -29,6 +29,7 @@ from foltr_research.simulation.logged_clicks.results import Replay
 from foltr_research.simulation.logged_clicks.run import OnPoint, replay_log
 from foltr_research.simulation.logged_clicks.settings import RoundSettings, check_left_open
 from foltr_research.simulation.method_names import check_name_of_method, simulated_parameters_of
+from foltr_research.simulation.plugin_checks import checked_arrays
 from foltr_research.simulation.plugins import KINDS, Kind, load_installed, plug_in
 from foltr_research.simulation.results import SimulationResult
 from foltr_research.simulation.sweeps.executors import Backend
@@ -340,6 +341,8 @@ def _named(kind: Kind, value: Any, seen: dict[tuple[Kind, str], Any]) -> Any:
         return os.fspath(value)
     if kind in {"clicks", "metrics"} and isinstance(value, list | tuple):
         return [_named(kind, one, seen) for one in value]
+    if kind == "data" and not callable(value):
+        value = checked_arrays(value)
     name = plug_in(kind, value)
     if kind != "data" and seen.setdefault((kind, name), value) is not value:
         raise SettingsError(f"{kind}: two different objects are called {name}; give each its __name__")

@@ -1,9 +1,12 @@
 """A method of one's own in one class: `Method`. Its fields are its parameters, its functions what a device does."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PydanticUserError
 
-from foltr.core.errors import DataError
+from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.pdgd import pdgd_step
 from foltr.core.methods.base import DeviceContext, checked_weights
@@ -15,7 +18,20 @@ from foltr.core.protocol.trainings import LinearRankerSpec, MethodTraining
 Weights = NDArray[np.float64]
 
 
-class Method(MethodTraining):
+class _MethodClass(type(MethodTraining)):  # type: ignore[misc]  # pydantic's metaclass has no public name
+    """Makes a class of parameters; a field that cannot be one is an error of ours."""
+
+    def __new__(cls, name: str, *parts: Any, **options: Any) -> Any:
+        try:
+            return super().__new__(cls, name, *parts, **options)
+        except PydanticUserError as error:
+            problem = error.message.partition(". ")[0]
+            raise SettingsError(
+                f"method: {name}: {problem}; give each parameter a type and a default, as clip_norm: float = 1.0"
+            ) from error
+
+
+class Method(MethodTraining, metaclass=_MethodClass):
     """FPDGD on a linear ranker; a subclass replaces parts of it.
 
     Annotated fields with defaults are the method's parameters, e.g. ``clip_norm: float = 1.0``. The federator adds the

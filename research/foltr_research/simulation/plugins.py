@@ -33,6 +33,7 @@ from foltr_research.simulation.digests.live import digest_of_object
 from foltr_research.simulation.method_names import all_methods
 from foltr_research.simulation.own_data import arrays_of, digest_of_arrays
 from foltr_research.simulation.own_method import Method, spec_of_class
+from foltr_research.simulation.plugin_checks import checked
 
 Kind = Literal["method", "aggregation", "attack", "clicks", "metrics", "data"]
 """The field of a configuration that names it."""
@@ -107,10 +108,10 @@ def registered(kind: Kind) -> list[str]:
 
 
 def load_installed(config: Names) -> None:
-    """Load what a configuration names, as `load_named`.
+    """Load what a configuration names, as `load_named`, and check what is from outside.
 
     Raises:
-        SettingsError: also if an entry point cannot be imported; it names the package.
+        SettingsError: also if an entry point cannot be imported, and it names the package; or as `checked`.
     """
     try:
         load_named(config)
@@ -128,6 +129,11 @@ def load_installed(config: Names) -> None:
             raise SettingsError(told) from error
         # A traceback shows the line of one's own code.
         raise
+    for kind, name in _names_in(config):
+        if (kind, name) in _held:
+            _held[kind, name] = thing = checked(kind, name, _held[kind, name], _EXPECTED[kind])
+            if kind == "metrics":
+                METRIC_FUNCTIONS[name] = thing
 
 
 def load_named(config: Names) -> None:
