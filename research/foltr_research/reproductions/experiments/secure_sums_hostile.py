@@ -170,7 +170,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         claims=(
             Claim(
-                "Without proofs one hostile device of 1,000 costs a ranker made of one sum a quarter of its nDCG@10",
+                "Without proofs one hostile device of 1,000 costs a ranker made of one sum more than a quarter "
+                "of its nDCG@10",
                 "ours",
                 f"the share of final nDCG@10 that it costs: {_OF_A_SHARE}",
                 loses("offline", _unseen(1, 0), _unseen(1, 1), 0.25),
@@ -182,7 +183,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 not_above("offline", _unseen(COHORTS, 0), _unseen(COHORTS, 1), 0.01),
             ),
             Claim(
-                "Without proofs five hostile devices of 1,000 cost that median a quarter of its nDCG@10",
+                "Without proofs five hostile devices of 1,000 cost that median more than a quarter of its nDCG@10",
                 "ours",
                 f"the share of final nDCG@10 that they cost: {_OF_A_SHARE}",
                 loses("offline", _unseen(COHORTS, 0), _unseen(COHORTS, 5), 0.25),
@@ -208,14 +209,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 _harmless("gaussian", 100),
             ),
             Claim(
-                "With proofs and gaussian noise 300 hostile devices of 1,000 can cost a quarter of nDCG@10",
+                "With proofs and gaussian noise 300 hostile devices of 1,000 can cost more than a quarter of nDCG@10",
                 "ours",
                 f"the share of final nDCG@10 that the attack on the mean update costs: {_OF_A_SHARE}",
                 _ruined("gaussian", "update", 300),
             ),
             Claim(
                 "With proofs and gamma, whose honest vectors are clipped in L1, 100 hostile devices of 1,000 can "
-                "cost a quarter of nDCG@10",
+                "cost more than a quarter of nDCG@10",
                 "ours",
                 f"the share of final nDCG@10 that the attack on the mean update costs: {_OF_A_SHARE}",
                 _ruined("gamma", "update", 100),

@@ -246,7 +246,7 @@ def under_krum(**attacks: Callable[[int], float]) -> Results:
 
 
 OTHERS = {method: 0.7 for method in METHODS if method != "personal"}
-RUINS = "Without proofs one hostile device of 1,000 costs a ranker made of one sum a quarter"
+RUINS = "Without proofs one hostile device of 1,000 costs a ranker made of one sum more than a quarter"
 NOTHING = "With proofs and gaussian noise 100 hostile devices of 1,000 cost less than 0.02"
 KRUM = "Krum and Multi-Krum defend better"
 SAME, BESIDE = "At the same printed", "At ε = 10 FPDGD is above"
