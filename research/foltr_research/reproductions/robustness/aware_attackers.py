@@ -6,6 +6,9 @@ it.
 
 from collections.abc import Mapping
 
+import numpy as np
+from numpy.typing import NDArray
+
 from foltr_research.reproductions.claims import Check, Claim, Status, Verdict, difference_of, judged
 from foltr_research.reproductions.experiment import Experiment, Scale, Section, Variant
 from foltr_research.reproductions.outcomes import DataProfile, Results
@@ -59,12 +62,19 @@ def _keeps(least: Mapping[str, float]) -> Check:
         verdict = judged(beyond, lambda one, level: one.at_least(0.0, level))
         if verdict.status is Status.NOT_TESTABLE:
             return verdict
-        n_held = sum(one.at_least(0.0) for one in beyond.values())
+        short = [place for place in found if not beyond[str(place)].at_least(0.0)]
         worst = min(found, key=lambda place: float(found[place].mean()))
-        numbers = f"at {n_held} of {len(found)} places; the least is {100 * found[worst].mean():.1f} % ({worst})"
+        numbers = f"at {len(found) - len(short)} of {len(found)} places; the least is {_kept(found[worst])} ({worst})"
+        if short:
+            numbers += "; not at " + "; ".join(f"{place} {_kept(found[place])}" for place in short)
         return Verdict(verdict.status, numbers)
 
     return check
+
+
+def _kept(values: NDArray[np.float64]) -> str:
+    found = difference_of(values)
+    return f"{100 * found.mean:.1f} ± {100 * found.standard_error:.1f} %"
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (

@@ -44,10 +44,10 @@ def test_the_worst_seed_stands_beside_the_mean():
 @pytest.mark.parametrize(
     ("at_20", "at_40", "status", "least"),
     [
-        ((0.48, 0.48), (0.43, 0.43), Status.CONFIRMED, "at 2 of 2 places; the least is 86.0 % (launder, 40 %, nav"),
-        ((0.48, 0.48), (0.42, 0.42), Status.NOT_CONFIRMED, "at 1 of 2 places; the least is 84.0 %"),
-        ((0.47, 0.47), (0.5, 0.5), Status.NOT_CONFIRMED, "at 1 of 2 places; the least is 94.0 % (launder, 20 %"),
-        ((0.48, 0.48), (0.4, 0.46), Status.NOT_CONFIRMED, "at 1 of 2 places; the least is 86.0 %"),
+        ((0.48, 0.48), (0.43, 0.43), Status.CONFIRMED, "at 2 of 2 places; the least is 86.0 ± 0.0 % (launder, 40 %"),
+        ((0.48, 0.48), (0.42, 0.42), Status.NOT_CONFIRMED, "at 1 of 2 places; the least is 84.0 ± 0.0 %"),
+        ((0.47, 0.47), (0.5, 0.5), Status.NOT_CONFIRMED, "at 1 of 2 places; the least is 94.0 ± 0.0 % (launder, 20 %"),
+        ((0.48, 0.48), (0.4, 0.46), Status.NOT_CONFIRMED, "at 1 of 2 places; the least is 86.0 ± 6.0 %"),
     ],
 )
 def test_what_is_to_be_kept_depends_on_the_share(at_20, at_40, status, least):
