@@ -293,7 +293,11 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         seeds={"quick": 5, "full": 5},
         sections=_SECTIONS,
         claims=_CLAIMS,
-        differences=(*_HERE, "Each client's ranker is measured by its own intent's labels, attackers' left out."),
+        differences=(
+            *_HERE,
+            "Each client's ranker is measured by its own intent's labels, attackers' left out.",
+            "Features are synthetic, because only the judgements of the intent-change collection are public.",
+        ),
         needs_intents=True,
     ),
     Experiment(
