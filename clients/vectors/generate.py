@@ -6,6 +6,7 @@
 Bytes are {"bytes": hexadecimal} and integers above 2^53 {"integer": decimal}: JSON has neither.
 """
 
+import itertools
 import json
 import math
 import sys
@@ -229,16 +230,19 @@ def shared_gates() -> list[dict[str, Any]]:
     """Return what all users' credits are, and what a gate says after each list of a user who has them announced.
 
     They say that the model is worse, no better, or better; the own lists favour it or the other order, or say nothing.
+    Each once with a weak base, and once with a base whose first document is clicked nine times in ten.
     """
     cases = []
-    for total, own in ((-20.0, 0), (-2.0, 1), (0.0, 1), (0.0, -1), (4.0, 0), (25.0, 1), (25.0, -1), (25.0, 0)):
+    told_and_own = ((-20.0, 0), (-2.0, 1), (0.0, 1), (0.0, -1), (4.0, 0), (25.0, 1), (25.0, -1), (25.0, 0))
+    for (total, own), is_good in itertools.product(told_and_own, (False, True)):
         now, lists = Gate(shared=Credits(total, 40.0)), []
         for number in range(90):
             source = Source.MODEL if now.is_open else Source.BASE
-            if own and number % 15 == 4:
+            if own and number % (8 if is_good else 15) == 4:
                 source = Source.INTERLEAVED
             to_credit = np.full(4, own, np.int8) if source is Source.INTERLEAVED else None
-            clicks = np.arange(4) == (number % 5 if source is not Source.MODEL or number < 80 else 4)
+            place = (3 if number % 10 == 9 else 0) if is_good else number % 5
+            clicks = np.arange(4) == (place if source is not Source.MODEL or number < 80 else 4)
             now = with_list(now, source, clicks, to_credit)
             told = {"source": str(source), "clicks": clicks.tolist(), "to_credit": None}
             if to_credit is not None:

@@ -24,7 +24,8 @@ only they open it.
 
 Once the gate is open evidence fades, because the model changes each round. While it is closed few lists are
 interleaved, since a model may be far worse; half of them once it looks no worse, and all once it looks better, so that
-users have half of the gain long before the gate opens; hardly any once it is known to be worse. Such a gate is a safe
+users have half of the gain long before the gate opens; hardly any once it is known to be worse, or while the base is so
+good that a mixed list has little to gain and much to lose. Such a gate is a safe
 exploration as in Jagerman, Markov and de Rijke ("Safe Exploration for Optimizing Contextual Bandits", TOIS 2020), by a
 test.
 """
@@ -66,15 +67,20 @@ FEWEST_LISTS = 6.0
 SHARE_WARY = 0.05
 """The share of interleaved lists while nothing speaks for the model, and as a check while the gate is open."""
 SHARE_DISMISSED = 0.01
-"""The share while the gate is closed and the credits say that the model is worse."""
+"""The share while the gate is closed and the credits say that the model is worse, or the base is good and they say
+nothing for the model."""
+GOOD_BASE_ABOVE = 0.65
+"""A base is good if its lists have more reward on average, with `FEWEST_LISTS` of them."""
 DISMISSED_BELOW = -2.0
-"""They say so if they are below 0 by so many standard errors, with `FEWEST_PROMISING` credits or more."""
+"""They say so if they are below 0 by so many standard errors, unless they are few."""
 SHARE_PROMISING = 0.5
 """The share while the gate is closed and the model looks no worse."""
 SHARE_LIKELY = 1.0
 """The share while the gate is closed and the credits exceed 0 by a standard error."""
 FEWEST_PROMISING = 4.0
 """The fewest credits for that, in effect."""
+FEWEST_PROMISING_OF_GOOD = 8.0
+"""The same beside a good base, where mixing half of the lists by chance costs the user most."""
 _Z = 1.96  # standard errors of an interval of 95 %
 _LEAST_VARIANCE = 0.02  # of a reciprocal rank: a few equal ones are no certainty
 
@@ -206,29 +212,36 @@ class Gate:
         """Return how many of the next lists should be interleaved."""
         if self.is_open:
             return SHARE_WARY
-        by_own, by_shared = self._share_by_own, self._share_by_shared
-        if by_own == SHARE_DISMISSED or self._was_open or not self.shared.squares:
+        by_own, score = self._share_by_own, self.shared.score
+        # The more favourable tenth is not in them: if the model is no better they are a little below 0.
+        says_nothing = not self.shared.squares or score < SHARED_PROMISING_FROM
+        if self._is_dismissed or self._was_open or says_nothing:
             return by_own
-        if self.credits.total < 0.0 and by_shared == SHARE_PROMISING:
+        is_likely = score > SHARED_LIKELY_ABOVE
+        if self.credits.total < 0.0 and not is_likely:
             return by_own
-        share = max(by_own, by_shared)
+        share = max(by_own, SHARE_LIKELY if is_likely else SHARE_PROMISING)
         # If all were interleaved there would be no lists of the base, without which the gate does not open.
         return min(share, SHARE_PROMISING) if self.of_base.weight < FEWEST_BASE_LISTS else share
 
     @property
     def _share_by_own(self) -> float:
-        if self.credits.share_of_variance * FEWEST_PROMISING > 1.0:
-            return SHARE_WARY
-        if self.credits.total >= 0.0:
-            return SHARE_LIKELY if self.credit_score > 1.0 else SHARE_PROMISING
-        return SHARE_DISMISSED if self.credit_score < DISMISSED_BELOW else SHARE_WARY
+        if self._are_few_credits or self.credits.total < 0.0:
+            return SHARE_DISMISSED if self._is_dismissed or self._has_good_base else SHARE_WARY
+        return SHARE_LIKELY if self.credit_score > 1.0 else SHARE_PROMISING
 
     @property
-    def _share_by_shared(self) -> float:
-        # The more favourable tenth is not in them: if the model is no better they are a little below 0.
-        if self.shared.score < SHARED_PROMISING_FROM:
-            return SHARE_WARY
-        return SHARE_LIKELY if self.shared.score > SHARED_LIKELY_ABOVE else SHARE_PROMISING
+    def _are_few_credits(self) -> bool:
+        fewest = FEWEST_PROMISING_OF_GOOD if self._has_good_base else FEWEST_PROMISING
+        return self.credits.share_of_variance * fewest > 1.0
+
+    @property
+    def _is_dismissed(self) -> bool:
+        return not self._are_few_credits and self.credit_score < DISMISSED_BELOW
+
+    @property
+    def _has_good_base(self) -> bool:
+        return self.of_base.weight >= FEWEST_LISTS and self.of_base.mean > GOOD_BASE_ABOVE
 
     @property
     def _was_open(self) -> bool:

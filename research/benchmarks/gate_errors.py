@@ -82,15 +82,18 @@ def run(n_users: int, n_federations: int, n_searches: int, rng: np.random.Genera
 
 
 def shares_of(total: Floats, squares: Floats, base: Floats, shared_total: Floats, shared_squares: Floats) -> Floats:
-    """Return `Gate.share_interleaved` of closed gates that were never open; credits weigh 1 each."""
+    """Return `Gate.share_interleaved` of closed gates that were never open, beside a base that is not good.
+
+    Credits weigh 1 each.
+    """
     own, of_all = _scores(total, squares), _scores(shared_total, shared_squares)
     favoured = np.where(own > 1.0, SHARE_LIKELY, SHARE_PROMISING)
     worse = np.where(own < DISMISSED_BELOW, SHARE_DISMISSED, SHARE_WARY)
     by_own = np.where(squares < FEWEST_PROMISING, SHARE_WARY, np.where(total >= 0.0, favoured, worse))
     by_shared = np.where(of_all > SHARED_LIKELY_ABOVE, SHARE_LIKELY, SHARE_PROMISING)
-    by_shared = np.where(of_all < SHARED_PROMISING_FROM, SHARE_WARY, by_shared)
     objects = (total < 0.0) & (by_shared == SHARE_PROMISING)
-    by_own_alone = (by_own == SHARE_DISMISSED) | (shared_squares == 0.0) | objects
+    says_nothing = (shared_squares == 0.0) | (of_all < SHARED_PROMISING_FROM)
+    by_own_alone = (by_own == SHARE_DISMISSED) | says_nothing | objects
     both = np.maximum(by_own, by_shared)
     both = np.where(base < FEWEST_BASE_LISTS, np.minimum(both, SHARE_PROMISING), both)
     return np.where(by_own_alone, by_own, both)

@@ -143,7 +143,7 @@ def test_a_gate_that_was_closed_is_opened_by_own_clicks_only() -> None:
         gate, n = with_list(gate, Source.MODEL, NONE), n + 1
     assert n <= 12
     gate = after(gate, 80, Source.BASE, FIRST)
-    assert (gate.is_open, gate.share_interleaved) == (False, SHARE_WARY)
+    assert (gate.is_open, gate.share_interleaved) == (False, SHARE_DISMISSED), "beside a good base"
     assert after(gate, 20, Source.INTERLEAVED, FIRST, credit=1).is_open
 
 
@@ -151,7 +151,7 @@ def test_more_lists_are_interleaved_if_all_clients_credits_speak_for_the_model()
     """And less than all while lists of the base are missing."""
     shares = [told(of_all).share_interleaved for of_all in (Credits(), WORSE, BETTER)]
     assert shares == [SHARE_WARY, SHARE_WARY, SHARE_PROMISING]
-    with_base = after(Gate(), 80, Source.BASE, FIRST)
+    with_base = after(Gate(), 80, Source.BASE, THIRD)
     shares = [told(Credits(total, 4.0), with_base).share_interleaved for total in (-1.1, 0.0, 1.1)]
     assert shares == [SHARE_WARY, SHARE_PROMISING, SHARE_LIKELY]
     dismissed = after(with_base, 30, Source.INTERLEAVED, FIRST, credit=-1)
@@ -159,6 +159,17 @@ def test_more_lists_are_interleaved_if_all_clients_credits_speak_for_the_model()
     hardly_worse = after(after(with_base, 2, Source.INTERLEAVED, FIRST, credit=1), 4, Source.INTERLEAVED, FIRST, -1)
     shares = [told(Credits(total, 4.0), hardly_worse).share_interleaved for total in (0.0, 1.1)]
     assert shares == [SHARE_WARY, SHARE_LIKELY], "the own credits come first"
+
+
+def test_few_lists_are_interleaved_beside_a_good_base_until_the_credits_say_more() -> None:
+    """A mixed list costs its user more than beside a weak one, and four credits may favour any model by chance."""
+    good, weak = (after(Gate(), 80, Source.BASE, clicks) for clicks in (FIRST, THIRD))
+    assert [gate.share_interleaved for gate in (good, weak)] == [SHARE_DISMISSED, SHARE_WARY]
+    for n, shares in ((4, [SHARE_DISMISSED, SHARE_LIKELY]), (8, [SHARE_LIKELY, SHARE_LIKELY])):
+        liked = [after(gate, n, Source.INTERLEAVED, FIRST, credit=1) for gate in (good, weak)]
+        assert [gate.share_interleaved for gate in liked] == shares
+    shares = [told(Credits(total, 4.0), good).share_interleaved for total in (-1.1, 0.0, 1.1)]
+    assert shares == [SHARE_DISMISSED, SHARE_PROMISING, SHARE_LIKELY], "other users' credits are no chance of one"
 
 
 def test_counts_are_of_all_lists_by_source() -> None:

@@ -25,16 +25,20 @@ export const WORSE_BY = 2;
 export const FEWEST_LISTS = 6;
 /** Share of interleaved lists before there is evidence for the model, and for checking it while the gate is open. */
 export const SHARE_WARY = 0.05;
-/** Their share while the gate is closed and the credits say that the model is worse, */
+/** Their share while the gate is closed and the credits say that the model is worse, or nothing beside a good base. */
 export const SHARE_DISMISSED = 0.01;
-/** which they say if they are below 0 by this many standard errors. */
+/** They say that it is worse if they are below 0 by this many standard errors. */
 export const DISMISSED_BELOW = -2;
+/** A base is good if its lists have more reward on average, with `FEWEST_LISTS` of them. */
+export const GOOD_BASE_ABOVE = 0.65;
 /** Their share while the gate is closed and the model looks no worse. */
 export const SHARE_PROMISING = 0.5;
 /** Their share while the gate is closed and the credits are above 0 by a standard error. */
 export const SHARE_LIKELY = 1;
-/** The effective number of credits needed for this. */
+/** The effective number of credits needed for this, */
 export const FEWEST_PROMISING = 4;
+/** and beside a good base. */
+export const FEWEST_PROMISING_OF_GOOD = 8;
 /** By those of all users only with this many lists of the base, in effect, */
 export const FEWEST_BASE_LISTS = 40;
 /** and unless the own credits are below 0 by this many standard errors. */
@@ -107,7 +111,7 @@ export const NEW_GATE: Gate = {
 export function shareInterleaved(gate: Gate, shared: Credits | null = null): number {
   if (gate.isOpen) return SHARE_WARY;
   const own = shareByOwn(gate);
-  if (own === SHARE_DISMISSED || wasOpen(gate) || !shared?.squares) return own;
+  if (isDismissed(gate) || wasOpen(gate) || !shared?.squares) return own;
   const score = shared.total / Math.sqrt(shared.squares);
   if (score < SHARED_PROMISING_FROM) return own;
   const isLikely = score > SHARED_LIKELY_ABOVE;
@@ -118,11 +122,23 @@ export function shareInterleaved(gate: Gate, shared: Credits | null = null): num
 }
 
 function shareByOwn(gate: Gate): number {
-  const { credits } = gate;
+  if (areFewCredits(gate) || gate.credits.total < 0)
+    return isDismissed(gate) || hasGoodBase(gate) ? SHARE_DISMISSED : SHARE_WARY;
+  return creditScore(gate) > 1 ? SHARE_LIKELY : SHARE_PROMISING;
+}
+
+function areFewCredits(gate: Gate): boolean {
+  const fewest = hasGoodBase(gate) ? FEWEST_PROMISING_OF_GOOD : FEWEST_PROMISING;
   // Without credits it is no number.
-  if (!(shareOfVariance(credits) * FEWEST_PROMISING <= 1)) return SHARE_WARY;
-  if (credits.total >= 0) return creditScore(gate) > 1 ? SHARE_LIKELY : SHARE_PROMISING;
-  return creditScore(gate) < DISMISSED_BELOW ? SHARE_DISMISSED : SHARE_WARY;
+  return !(shareOfVariance(gate.credits) * fewest <= 1);
+}
+
+function isDismissed(gate: Gate): boolean {
+  return !areFewCredits(gate) && creditScore(gate) < DISMISSED_BELOW;
+}
+
+function hasGoodBase({ ofBase }: Gate): boolean {
+  return ofBase.weight >= FEWEST_LISTS && ofBase.total / ofBase.weight > GOOD_BASE_ABOVE;
 }
 
 function wasOpen({ counts }: Gate): boolean {
