@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-quick test-all slow-tests drills browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load pictures screenshots servers pins pin-images clean containers-test
+.PHONY: help demo test test-quick research-test test-all slow-tests drills browser-test chromium promtool fuzz honest-proofs lint format docs site bench bench-peers growth soak load pictures screenshots servers pins pin-images clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -54,6 +54,10 @@ test-quick: $(INSTALLED) ## the fast tests, without servers: a minute and a half
 
 slow-tests: $(INSTALLED) ## measure which tests test-quick leaves out, on an idle machine: ten minutes
 	@FOLTR_TEST_SERVERS=none $(PYTEST) $(BRIEFLY) -m "not nightly" -q --durations=0 tests | tee /dev/stderr | $(BIN)/python tests/support/slow_tests.py
+
+research-test: $(INSTALLED) ## what a change must pass of research: notebooks, code from outside, reports by age: a minute
+	@$(PYTEST) $(BRIEFLY) -q -r fE research/tests/test_notebooks.py research/tests/plugins \
+		research/tests/reproductions/test_records.py research/tests/reproductions/test_stored_results.py
 
 # 20,000 seeds of simulated federations are drawn for this run, beside the 1,800 that never change.
 test-all: $(INSTALLED) servers ## all tests, also research and containers: for the night
