@@ -11,6 +11,7 @@ import numpy.typing as npt
 from foltr.core.erasure.states import ForgetState
 from foltr.core.learning.comparison import Comparison
 from foltr.core.learning.gate import Gate
+from foltr.core.protocol.explorations import NoExploration
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.device_state import DeviceState, state_of
 from foltr.edge_client.events import AuditLogCut
@@ -46,7 +47,8 @@ class Device(ABC):
     def report(self) -> Report:
         """Return what the clicks on this device say: whether the model's order is better than the application's."""
         is_gated = self.agent is None or self.agent.gate is not None
-        return report_of(self.state, self.gate, is_gated=is_gated)
+        mixes = self.agent is None or not isinstance(self.agent.exploration, NoExploration)
+        return report_of(self.state, self.gate, is_gated=is_gated, mixes=mixes)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.state}>"

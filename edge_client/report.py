@@ -11,6 +11,7 @@ from foltr.core.learning.gate import FEWEST_CREDITS, Gate, Interval, ShownCount,
 from foltr.edge_client.device_state import DeviceState, ListOrder
 
 TOO_FEW = "too few to tell"
+_CANNOT_RANK = "the model cannot rank these documents, or is empty"
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,18 @@ class Report:
         return ". ".join(parts) + "."
 
 
-def report_of(state: DeviceState, gate: Gate, *, is_gated: bool) -> Report:
+def report_of(state: DeviceState, gate: Gate, *, is_gated: bool, mixes: bool = True) -> Report:
     """Return the report of a device in this state.
 
     Args:
         is_gated: False if the device has no gate, and counts nothing.
+        mixes: False if the application asked for lists without exploration, so that none mixes both orders.
     """
     counts = gate.counts.values()
     compared = {Source.BASE: gate.of_base, Source.MODEL: gate.of_model, Source.INTERLEAVED: gate.credits}
     return Report(
         state.order,
-        _cause(state, gate, is_gated=is_gated),
+        _cause(state, gate, is_gated=is_gated, mixes=mixes),
         sum(count.lists for count in counts),
         sum(count.clicked for count in counts),
         dict(gate.counts),
@@ -76,16 +78,21 @@ def report_of(state: DeviceState, gate: Gate, *, is_gated: bool) -> Report:
     )
 
 
-def _cause(state: DeviceState, gate: Gate, *, is_gated: bool) -> str:
+def _cause(state: DeviceState, gate: Gate, *, is_gated: bool, mixes: bool) -> str:
     if state.model_version is None:
         return "there is no model yet"
     if not is_gated:
         return "without a gate nothing is compared"
     is_models = state.order.source is Source.MODEL
     if is_models is not gate.is_open:
-        return "the method makes its own lists" if is_models else "the model cannot rank these documents, or is empty"
+        return "the method makes its own lists" if is_models else _CANNOT_RANK
+    if gate.is_open and not gate.credits.weight:
+        return "all users' clicks favoured the model's, and this user's have not spoken against it since"
     if gate.is_open:
         return "clicks favoured the model's, and have not spoken against it since"
+    if mixes and not state.order.share_interleaved:
+        return _CANNOT_RANK
+    none_mixed = "" if mixes else ", and without exploration no lists are mixed"
     if gate.credits.weight < FEWEST_CREDITS:
-        return f"fewer than {FEWEST_CREDITS:.0f} mixed lists say which order is better"
-    return f"clicks do not favour the model's {OPENS_AT:.0f} to 1, but {gate.growth:.2g} to 1"
+        return f"fewer than {FEWEST_CREDITS:.0f} mixed lists say which order is better{none_mixed}"
+    return f"clicks do not favour the model's {OPENS_AT:.0f} to 1, but {gate.growth:.2g} to 1{none_mixed}"

@@ -1,6 +1,7 @@
 """Vectors of reports: what a device in some states says of the application's order and the model's."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ def reports(told: Callable[[Gate], dict[str, Any]]) -> list[dict[str, Any]]:
         told: returns a gate and all that it says.
     """
     opened = _after(_after(Gate(), Source.BASE, 40, 1), Source.INTERLEAVED, 14, 1)
+    by_all = replace(_after(Gate(), Source.BASE, 40, 1), is_open=True)
     gates = [
         Gate(),
         _after(Gate(), Source.INTERLEAVED, 4, 1),
@@ -35,8 +37,9 @@ def reports(told: Callable[[Gate], dict[str, Any]]) -> list[dict[str, Any]]:
     ]
     cases = [_case(told, gate, [1.0], _SWAPS, is_gated=True) for gate in gates]
     cases += [_case(told, opened, weights, _SWAPS, is_gated=True) for weights in (None, [0.0])]
+    cases += [_case(told, Gate(), [0.0], _SWAPS, is_gated=True), _case(told, by_all, [1.0], _SWAPS, is_gated=True)]
     for exploration in (NoExploration(), InterleavingExploration()):
-        cases += [_case(told, gate, [1.0], exploration, is_gated=True) for gate in (gates[2], opened)]
+        cases += [_case(told, gate, [1.0], exploration, is_gated=True) for gate in (Gate(), gates[2], opened)]
     return [*cases, _case(told, Gate(), [1.0], _SWAPS, is_gated=False)]
 
 
@@ -58,7 +61,8 @@ def _case(
     working_model = None if weights is None else _model(weights)
     version = None if working_model is None else _VERSION
     order = order_of_next(working_model, exploration, gate if is_gated else None)
-    report = report_of(DeviceState("connected", order, version), gate, is_gated=is_gated)
+    mixes = not isinstance(exploration, NoExploration)
+    report = report_of(DeviceState("connected", order, version), gate, is_gated=is_gated, mixes=mixes)
     return {
         "gate": told(gate),
         "weights": weights,

@@ -1,8 +1,10 @@
 """A report says whether the model's order is better, with an interval, or that there is too little to tell."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from support.federator_by_hand import N_FEATURES, device, in_round
+from support.federator_by_hand import N_FEATURES, announced, device, in_round
 
 from foltr.core.errors import UsageError
 from foltr.core.learning.gate import FadingMean, Gate, ShownCount, Source, with_list
@@ -71,7 +73,9 @@ def test_rewards_of_both_orders_are_compared():
         (DeviceState("not enrolled"), Gate(), True, "there is no model yet"),
         (OPEN, Gate(), False, "without a gate nothing is compared"),
         (OPEN, Gate(), True, "the method makes its own lists"),
+        (OPEN, Gate(is_open=True), True, "all users' clicks favoured the model's"),
         (CLOSED, Gate(is_open=True), True, "the model cannot rank these documents, or is empty"),
+        (replace(CLOSED, order=ListOrder(Source.BASE)), Gate(), True, "the model cannot rank these documents"),
         (CLOSED, of_credits(*[1, -1] * 10), True, "clicks do not favour the model's 100 to 1, but 0."),
     ],
 )
@@ -95,7 +99,7 @@ def test_a_ranker_without_a_federation_reports_its_lists():
 
 
 async def test_a_client_reports_too(mqtt_broker, nowhere):
-    """Before it is entered, in a round, and without a gate."""
+    """Before it is entered, in a round, without a gate, and without the exploration by which clicks could open one."""
     assert repr(device(nowhere)) == "<EdgeClient: device-7 of 'mail', not entered>"
     async with in_round(mqtt_broker) as (_, client):
         client.record_clicks(client.rank(DOCUMENTS), [0])
@@ -104,3 +108,6 @@ async def test_a_client_reports_too(mqtt_broker, nowhere):
         assert "model 0" in repr(client)
     async with in_round(mqtt_broker, gate=False) as (_, client):
         assert client.report().cause == "without a gate nothing is compared"
+    announces = {"newest": announced(0, np.ones(N_FEATURES))}
+    async with in_round(mqtt_broker, exploration="none", announces=announces) as (_, client):
+        assert client.report().cause.endswith("which order is better, and without exploration no lists are mixed")

@@ -185,7 +185,7 @@ export class EdgeClient {
   /** What the clicks on this device say: whether the model's order is better than the application's. */
   async report(): Promise<Report> {
     const { reportOf } = await import("./report.js");
-    return reportOf({ ...this.state, exploration: this.exploration ?? this.state.exploration }, this.gating !== null);
+    return reportOf(this.state, this.exploration, this.gating !== null);
   }
 
   toString(): string {

@@ -3,6 +3,7 @@
 // edge_client/report.py is the same. All numbers are the gate's; nothing is counted for a report. This module is loaded
 // with the first report.
 
+import type { Exploration } from "./learning/display.js";
 import {
   FEWEST_CREDITS,
   NEW_GATE,
@@ -82,16 +83,17 @@ export class Report {
 /**
  * Return the report of a device in this state.
  *
+ * @param exploration of its lists as the application asked; null: the federation's.
  * @param isGated false if it has no gate, and counts nothing.
  */
-export function reportOf(state: RankingState, isGated: boolean): Report {
+export function reportOf(state: RankingState, exploration: Exploration | null, isGated: boolean): Report {
   const gate = state.gate ?? NEW_GATE;
-  const order = orderOfNext(state, gate, isGated);
+  const order = orderOfNext(state, exploration, gate, isGated);
   const counts = Object.values(gate.counts);
   const rewards = rewardDifference(gate);
   return new Report(
     order,
-    causeOf(state, gate, order, isGated),
+    causeOf(state, gate, order, isGated, exploration?.kind !== "none"),
     counts.reduce((sum, { lists }) => sum + lists, 0),
     counts.reduce((sum, { clicked }) => sum + clicked, 0),
     gate.counts,
@@ -113,24 +115,37 @@ function partsOf({ estimate, low, high }: Interval): number[] {
   return [estimate, low, high];
 }
 
-function orderOfNext(state: RankingState, gate: Gate, isGated: boolean): ListOrder {
-  const { weights, exploration } = state;
+function orderOfNext(state: RankingState, asked: Exploration | null, gate: Gate, isGated: boolean): ListOrder {
+  const { weights } = state;
+  const exploration = asked ?? state.exploration;
   if (weights === null || (isGated && !weights.some(Boolean))) return { source: "base", shareInterleaved: 0 };
   const source = isGated ? (sourceBy(state, false, Math.random) as "base" | "model") : "model";
   if (source === "model" && exploration.kind === "interleaving") return { source, shareInterleaved: 1 };
   return {
     source,
-    shareInterleaved: isGated && exploration.kind !== "none" ? shareInterleaved(gate, state.shared) : 0,
+    shareInterleaved: isGated && asked?.kind !== "none" ? shareInterleaved(gate, state.shared) : 0,
   };
 }
 
-function causeOf({ modelVersion }: RankingState, gate: Gate, { source }: ListOrder, isGated: boolean): string {
+/** @param mixes false if the application asked for lists without exploration, so that none mixes both orders. */
+function causeOf(
+  { modelVersion }: RankingState,
+  gate: Gate,
+  { source, shareInterleaved }: ListOrder,
+  isGated: boolean,
+  mixes: boolean,
+): string {
   if (modelVersion === null) return "there is no model yet";
   if (!isGated) return "without a gate nothing is compared";
-  if (gate.isOpen && source === "base") return "the model cannot rank these documents, or is empty";
+  if (source === "base" && (gate.isOpen || (mixes && shareInterleaved === 0)))
+    return "the model cannot rank these documents, or is empty";
+  if (gate.isOpen && gate.credits.weight === 0)
+    return "all users' clicks favoured the model's, and this user's have not spoken against it since";
   if (gate.isOpen) return "clicks favoured the model's, and have not spoken against it since";
-  if (gate.credits.weight < FEWEST_CREDITS) return `fewer than ${FEWEST_CREDITS} mixed lists say which order is better`;
-  return `clicks do not favour the model's ${OPENS_AT} to 1, but ${Number(growth(gate).toPrecision(2))} to 1`;
+  const noneMixed = mixes ? "" : ", and without exploration no lists are mixed";
+  if (gate.credits.weight < FEWEST_CREDITS)
+    return `fewer than ${FEWEST_CREDITS} mixed lists say which order is better${noneMixed}`;
+  return `clicks do not favour the model's ${OPENS_AT} to 1, but ${Number(growth(gate).toPrecision(2))} to 1${noneMixed}`;
 }
 
 /** Wilson's interval of the share of credits that are the model's. */

@@ -36,7 +36,7 @@ test("a report has the numbers and the text of a Python device in the same state
       weights: vector.weights && Float64Array.from(vector.weights),
       gate: gateOf(vector.gate),
     };
-    const report = reportOf(state, vector.is_gated);
+    const report = reportOf(state, vector.exploration, vector.is_gated);
     assert.equal(String(report), vector.text);
     assert.deepEqual([report.order.source, report.nLists, report.nClicked], vector.says);
     near(report.preference, vector.preference);
@@ -48,7 +48,24 @@ test("a report has the numbers and the text of a Python device in the same state
 test("a device that has recorded nothing says so", () => {
   const report = reportOf(
     { ...STATE, exploration: { kind: "none" }, weights: null, modelVersion: null, gate: null },
+    null,
     true,
   );
   assert.deepEqual([report.order.source, report.cause, report.nLists], ["base", "there is no model yet", 0]);
+});
+
+test("a federation without exploration still mixes lists of a gated device, and a report says how many", () => {
+  const state: RankingState = {
+    ...STATE,
+    exploration: { kind: "none" },
+    weights: new Float64Array([1]),
+    modelVersion: 3,
+    gate: null,
+  };
+  const ofFederation = reportOf(state, null, true);
+  assert.deepEqual(ofFederation.order, { source: "base", shareInterleaved: 0.05 });
+  assert.equal(ofFederation.cause, "fewer than 10 mixed lists say which order is better");
+  const asked = reportOf(state, { kind: "none" }, true);
+  assert.deepEqual(asked.order, { source: "base", shareInterleaved: 0 });
+  assert.match(asked.cause, /, and without exploration no lists are mixed$/);
 });
