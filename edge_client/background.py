@@ -44,20 +44,22 @@ class BackgroundDevice:
         self._thread: LoopThread | None = None
 
     def start(self, client: "EdgeClient", remarks: tuple[str, ...]) -> None:
-        """Become this client, and connect in the background.
+        """Become this client, and connect in the background; does nothing if it has these credentials already.
 
         Args:
             remarks: warnings about the application's features given so far.
 
         Raises:
             SettingsError: the store is another client's.
-            UsageError: it is a client already, or closed.
+            UsageError: it is a client with other credentials, or closed.
         """
         from foltr.edge_client.loop_thread import LoopThread
 
         with self.life:
             self.check_open()
             if self._client is not None:
+                if self._client.credentials == client.credentials:
+                    return  # another process did it, or asks again because the one that did it was killed
                 raise UsageError(f"it is enrolled already, as {self._client.client_id} of {self._client.federation!r}")
             self.store.take_over((client.federation, client.client_id))
             client.open(self.store, self._soon)

@@ -13,6 +13,7 @@ from foltr.broker.link import InboundMessage, LastWill, MqttLink
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import FoltrError, UnavailableError, UsageError
 from foltr.core.logs import get_logger
+from foltr.core.operator.credentials import Credentials
 from foltr.core.operator.erasure_request_file import delete_request, is_saved
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.topics import ClientTopic, Topics
@@ -149,6 +150,11 @@ class Runtime(Device):
         if self._agent is None:
             raise UsageError(f"client {self.client_id} was not entered yet: `async with EdgeClient(...) as client:`")
         return self._agent
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """The credentials that it was made with."""
+        return self._options.credentials
 
     @property
     def store(self) -> DeviceStore:

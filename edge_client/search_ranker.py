@@ -140,9 +140,11 @@ class SearchRanker(Device):
     def enrol(self, credentials: "str | Path | Credentials") -> None:
         """Take part in a federation from here on. What was recorded before belongs to this client, and is learned.
 
+        Does nothing if it is enrolled with these credentials already, e.g. by another process.
+
         Raises:
             SettingsError: the credentials are wrong, or the store is another client's: nothing was changed.
-            UsageError: it is enrolled already, or closed.
+            UsageError: it is enrolled with other credentials, or closed.
         """
         from foltr.core.operator.credentials import Credentials
 

@@ -96,8 +96,9 @@ async def test_clicks_from_before_the_credentials_count(mqtt_broker, path, tmp_p
         await federator.receipt(update, ReceiptCode.ACCEPTED)
         assert await asyncio.to_thread(ranker.wait_settled, PATIENCE_S)
         assert (ranker.receipts, ranker.n_updates_counted, ranker.counted_through) == ({"accepted": 1}, 1, 2)
+        ranker.enrol(tmp_path / "device-7.json")
         with pytest.raises(UsageError, match="enrolled already, as device-7 of 'mail'"):
-            ranker.enrol(identity(broker=mqtt_broker))
+            ranker.enrol(identity(broker=mqtt_broker, name="device-8"))
         await asyncio.to_thread(ranker.close)
     with stored(path) as store:
         assert store.owner == ("mail", "device-7")
