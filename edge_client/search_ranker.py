@@ -203,6 +203,8 @@ class SearchRanker(Device):
         """As `Device.state`, also before it is enrolled and once it is closed."""
         if self._shared.is_away:
             return DeviceState("closed" if self._shared.is_closed else "without the process that owns the store")
+        if self.agent is None and self.store.forgotten:
+            return DeviceState("forgotten", remarks=("nothing is recorded",))
         if self.agent is None:
             remarks = ("clicks are kept in the store", *dropped(self.store), *self._features.remarks)
             return DeviceState("not enrolled", remarks=remarks, n_dropped=self.store.n_dropped)
@@ -212,6 +214,11 @@ class SearchRanker(Device):
     def blocker(self) -> "Blocker | None":
         """As `EdgeClient.blocker`; None also before it is enrolled, and once it is closed."""
         return None if self._shared.is_away else super().blocker
+
+    @property
+    def forgotten(self) -> bool:
+        """As `Device.forgotten`, also without the credentials of its store's client."""
+        return super().forgotten or (not self._shared.is_away and self.store.forgotten)
 
     @property
     def next_visit_at(self) -> datetime | None:
@@ -229,7 +236,7 @@ class SearchRanker(Device):
         """Rank candidate documents; see `EdgeClient.rank`. It never waits for the network.
 
         Before it is enrolled lists are drawn around the application's order, to be learned from later. After `close`,
-        and while the process that owns the store does not answer, they have that order.
+        once its client is forgotten, and while the process that owns the store does not answer, they have that order.
 
         Raises:
             DataError: as `EdgeClient.rank`, or the number of features is not ``n_features``.
@@ -237,18 +244,19 @@ class SearchRanker(Device):
         features = self._checked_width(features)
         if k is None:
             k = self.serp_length if self._shared.is_here else SERP_LENGTH
-        asked, agent, is_over = checked_exploration(exploration), self.agent, self._shared.is_away
+        asked, agent, is_away = checked_exploration(exploration), self.agent, self._shared.is_away
         with plain_functions():
-            if agent is not None and not is_over:
+            if agent is not None and not is_away:
                 return agent.rank(features, k, base, asked)
+            is_over = is_away or self.store.forgotten
             chosen = NoExploration() if is_over else asked or self._exploration
             candidates = read_candidates(self._features.scaled(features), base)
             self._features.warn_unscaled(candidates.features, candidates.span)
             serp = make_serp(candidates, k, None, self._rng, exploration=chosen)
-        if not is_over:
-            self.store.recent.remember(serp)
-        else:
+        if is_away:
             self._shared.keep(serp)
+        elif not is_over:
+            self.store.recent.remember(serp)
         return serp
 
     def record_clicks(self, serp: Serp | str, clicked: Iterable[int]) -> bool:
@@ -275,6 +283,8 @@ class SearchRanker(Device):
 
     def _record_alone(self, serp: Serp | str, clicked: Iterable[int]) -> bool:
         """Record clicks without a client."""
+        if self.store.forgotten:
+            return False
         shown = self.store.recent.find(serp)
         clicks = with_those_before(shown, clicks_on(shown.serp, clicked))
         return clicks is None or self._store_alone(shown, clicks)
