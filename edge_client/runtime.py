@@ -249,8 +249,9 @@ class Runtime(Device):
         agent = self.agent
 
         def ready() -> bool:
-            if is_lasting(agent.membership.refusal) or agent.forgetting.waiting or agent.participation.left:
-                return True  # it would wait in vain
+            in_vain = is_lasting(agent.membership.refusal) or agent.forgetting.waiting or agent.participation.left
+            if in_vain or self._link.failure is not None:
+                return True
             return agent.is_settled and (agent.participation.is_informed or not self.n_waiting)
 
         await self._true_within(ready, timeout_s)

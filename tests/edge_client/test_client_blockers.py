@@ -1,11 +1,12 @@
 """What keeps a device from taking part is said as it is: the broker, the login, the federator, or a refused join."""
 
+import asyncio
 import re
 
 import numpy as np
 import pytest
 from support.device_under_policy import identity
-from support.federator_by_hand import TOPICS, Federator, device
+from support.federator_by_hand import TOPICS, Federator, device, see
 from support.servers import ProvisionedMosquitto
 from support.waiting import PATIENCE_S, until
 
@@ -38,6 +39,14 @@ async def test_a_broker_that_is_away_is_no_federator_that_is(nowhere):
         assert nowhere in said
         assert "foltr broker run" in said
         assert "federator" not in said
+
+
+async def test_who_gave_up_the_broker_waits_for_no_receipt(nowhere):
+    """It says at once what waits, and why, however long it might have waited."""
+    async with device(nowhere, give_up_after_s=0.1) as client, asyncio.timeout(PATIENCE_S):
+        see(client, 1)
+        settled = await client.wait_settled(2 * PATIENCE_S)
+        assert "1 lists are in no update yet: MQTT broker" in str(settled)
 
 
 async def test_a_broker_that_was_lost_is_said_to_be(mosquitto_server):
