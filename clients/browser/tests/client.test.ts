@@ -519,3 +519,39 @@ test("a gate opens by what the lists of all users say, while their federator run
   await federation.announceRound(2);
   await eventually(() => client.state.shared === null);
 });
+
+test("lists from before a page was off for rounds are in the first update after it is back, once, with their credits", async () => {
+  await federation.announceCredits(25, 40);
+  const client = await joined();
+  await eventually(() => client.state.shared?.total === 25);
+  const record = async (page: EdgeClient, position: number) => {
+    let serp = page.rank(ROWS);
+    while (serp.source !== "interleaved" || serp.toCredit![position] !== 1) serp = page.rank(ROWS);
+    await page.recordClicks(serp, [position]);
+    return serp.basePositions![position];
+  };
+  const places = [await record(client, 0)];
+  await eventually(() => client.state.nWaiting === 1);
+  await client.close();
+  federation.beginEpoch();
+  await federation.announceCredits(26, 41);
+  for (let round = 2; round <= 5; round++) {
+    await federation.announceModel([0.5, round / 100], round);
+    await federation.announceRound(round);
+  }
+  const again = await open();
+  await federation.answerMembership(await federation.hear("join", 2), "joined", 0);
+  await eventually(() => again.modelVersion === 5 && again.state.shared?.total === 26);
+  places.push(await record(again, 0));
+  const update = await federation.hear("update");
+  const told = update.fields.evaluation;
+  const baseReward = (1 / (1 + places[0]) + 1 / (1 + places[1])) / 2;
+  assert.deepEqual([update.fields.through, told.clicked, told.reward, told.base_reward], [2, 1, 1, baseReward]);
+  assert.deepEqual([told.credit_total, told.credit_squares], [2, 2]);
+  await federation.answerUpdate(update, "accepted", 2);
+  await eventually(() => again.state.countedThrough === 2);
+  await federation.announceRound(6);
+  for (let i = 0; i < 2; i++) await again.recordClicks(again.rank(ROWS, { exploration: { kind: "none" } }), []);
+  const next = (await federation.hear("update", 2)).fields;
+  assert.deepEqual([next.after, next.evaluation.clicked, next.evaluation.credit_squares], [2, 0, 0]);
+});
