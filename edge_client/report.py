@@ -11,7 +11,6 @@ from foltr.core.learning.gate import FEWEST_CREDITS, Gate, Interval, ShownCount,
 from foltr.edge_client.device_state import DeviceState, ListOrder
 
 TOO_FEW = "too few to tell"
-_CANNOT_RANK = "the model cannot rank these documents, or is empty"
 
 
 @dataclass(frozen=True)
@@ -84,14 +83,12 @@ def _cause(state: DeviceState, gate: Gate, *, is_gated: bool, mixes: bool) -> st
     if not is_gated:
         return "without a gate nothing is compared"
     is_models = state.order.source is Source.MODEL
-    if is_models is not gate.is_open:
-        return "the method makes its own lists" if is_models else _CANNOT_RANK
+    if is_models is not gate.is_open or (mixes and not state.order.share_interleaved):  # every gate mixes some
+        return "the method makes its own lists" if is_models else "the model cannot rank these documents, or is empty"
     if gate.is_open and not gate.credits.weight:
         return "all users' clicks favoured the model's, and this user's have not spoken against it since"
     if gate.is_open:
         return "clicks favoured the model's, and have not spoken against it since"
-    if mixes and not state.order.share_interleaved:
-        return _CANNOT_RANK
     none_mixed = "" if mixes else ", and without exploration no lists are mixed"
     if gate.credits.weight < FEWEST_CREDITS:
         return f"fewer than {FEWEST_CREDITS:.0f} mixed lists say which order is better{none_mixed}"

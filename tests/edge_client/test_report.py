@@ -73,6 +73,7 @@ def test_rewards_of_both_orders_are_compared():
         (DeviceState("not enrolled"), Gate(), True, "there is no model yet"),
         (OPEN, Gate(), False, "without a gate nothing is compared"),
         (OPEN, Gate(), True, "the method makes its own lists"),
+        (replace(OPEN, order=ListOrder(Source.MODEL)), Gate(is_open=True), True, "the method makes its own lists"),
         (OPEN, Gate(is_open=True), True, "all users' clicks favoured the model's"),
         (CLOSED, Gate(is_open=True), True, "the model cannot rank these documents, or is empty"),
         (replace(CLOSED, order=ListOrder(Source.BASE)), Gate(), True, "the model cannot rank these documents"),
