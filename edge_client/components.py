@@ -78,6 +78,7 @@ class DeviceComponents:
             self.policy.newest,
             self.features.hash,
             self.policy.objection,
+            store.settled_round(),
         )
         # Not by the device's seed: a fleet that is simulated with one seed must not come in step.
         self.visits = Visits(federation, client_id, store, participation, random.Random())  # noqa: S311

@@ -188,7 +188,9 @@ class Contributor:
         if watermark is None:
             return True
         try:
-            settlement = self._store.settle(watermark, answered)
+            settlement = self._store.settle(
+                watermark, answered, self._participation.settled_with_pending(may_try_again=_was_undecided(receipt))
+            )
         except DataError as error:
             # Still pending on disk, so pending here too: it is sent and answered again.
             log.error("receipt_not_stored", cause=str(error))  # noqa: TRY400
@@ -202,8 +204,7 @@ class Contributor:
         """Adapt to a change in the store: a new watermark, or no pending update."""
         self._log_settlement(settlement, receipt)
         if settlement.counted or settlement.given_up:
-            # Never decided: it began elsewhere than at the watermark.
-            self._participation.end_pending(may_try_again=receipt is not None and receipt.code is ReceiptCode.OVERLAPS)
+            self._participation.end_pending(may_try_again=_was_undecided(receipt))
         self._participation.rests |= self._participation.comes_by and settlement.counted > 0
         if settlement.lost:
             self._participation.forget_rounds()
@@ -289,3 +290,8 @@ class Contributor:
             log.debug("altered_update_dropped", client_id=update.client_id, round=update.round)
             self.contribute()
         self._on_change()
+
+
+def _was_undecided(receipt: UpdateReceipt | None) -> bool:
+    """Return whether the round did not decide on the update, which began elsewhere than at the watermark."""
+    return receipt is not None and receipt.code is ReceiptCode.OVERLAPS

@@ -17,7 +17,7 @@ from foltr.core.protocol.policies import is_turn_of
 from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.trainings import Training
-from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.bounds import PendingUpdate, SettledRound
 
 FIRST_RESEND_S = 5.0
 RESEND_LIMIT_S = 120.0
@@ -70,7 +70,8 @@ class Participation:
 
     Args:
         schema_hash: of the features of the device's application; None if it has not declared them.
-        bar: why nothing is sent to any round, while the device's policy, or its absence, does not change.
+        policy_objection: why nothing is sent to any round, while the device's policy, or its absence, does not change.
+        settled: the round of the last settled update, as the store has it.
 
     Attributes:
         policy: the newest known one; None: the federator may see what the device sends.
@@ -89,6 +90,7 @@ class Participation:
         policy: SignedPolicy | None = None,
         schema_hash: bytes | None = None,
         policy_objection: Objection | None = None,
+        settled: SettledRound = SettledRound(),  # noqa: B008 (frozen)
     ) -> None:
         self._client_id = client_id
         self._schema_hash = schema_hash
@@ -107,9 +109,7 @@ class Participation:
         # Chunks of the pending update that the federator last said it lacks; empty once some were sent.
         self.missing: list[int] = []
         self._fewest_missing: int | None = None
-        # The round of the last settled update, and when it was opened: a second update for it is useless. A round that
-        # begins again has counted nothing, and may be the only one there will be.
-        self._settled_round = (0, 0.0)
+        self._settled = settled
         self._rng = rng
         self._join = _Resend()
         self._update = _Resend()
@@ -177,16 +177,21 @@ class Participation:
 
     def end_pending(self, *, may_try_again: bool) -> None:
         """Drop the pending update. ``may_try_again``: another update for the same round makes sense."""
-        if self.pending is not None and not may_try_again:
-            current = self.round if self.round is not None and self.round.round == self.pending.round else None
-            # Under a policy each update is charged, even a refused one: one a round, however often the round begins.
-            opened_at = current.opened_at if current is not None and self.policy is None else math.inf
-            self._settled_round = (self.pending.round, opened_at)
+        self._settled = self.settled_with_pending(may_try_again=may_try_again) or self._settled
         self.pending = None
+
+    def settled_with_pending(self, *, may_try_again: bool) -> SettledRound | None:
+        """Return the round that is settled once the pending update is dropped; None as `end_pending` says."""
+        if self.pending is None or may_try_again:
+            return None
+        current = self.round if self.round is not None and self.round.round == self.pending.round else None
+        # Under a policy each update is charged, even a refused one: one a round, however often the round begins.
+        opened_at = current.opened_at if current is not None and self.policy is None else math.inf
+        return SettledRound(self.pending.round, opened_at)
 
     def forget_rounds(self) -> None:
         """Allow rounds of any number: a restored database reuses the numbers of earlier rounds."""
-        self._settled_round = (0, 0.0)
+        self._settled = SettledRound()
 
     def retry_later(self, now: float) -> None:
         """Ask for an answer again after a pause: the one that came could not be stored."""
@@ -231,7 +236,7 @@ class Participation:
             and self.pending is None
             and self.round is not None
             and self.round.open
-            and (self.round.round != self._settled_round[0] or self.round.opened_at > self._settled_round[1])
+            and (self.round.round != self._settled.round or self.round.opened_at > self._settled.opened_at)
             and self.model is not None
             and (self.model.version, self._model_hash) == (self.round.base_version, self.round.base_hash)
             and self._is_selected(self.round)

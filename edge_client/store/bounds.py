@@ -1,7 +1,9 @@
 """A device's interaction counts, is spent, is pending or waits: bounds on its number say which."""
 
 import hashlib
+import math
 import sqlite3
+import struct
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -28,6 +30,28 @@ class PendingUpdate:
     through: int
     payload: bytes
     local_state: bytes | None = field(default=None, repr=False)
+
+
+class SettledRound(NamedTuple):
+    """The round of the last settled update: a second update for it is useless, also after a restart.
+
+    Attributes:
+        opened_at: in epoch seconds. A round that begins again later has counted nothing, and may be the only one there
+            will be. Infinity: unknown, or under a policy, whose ledger has the round.
+    """
+
+    round: int = 0
+    opened_at: float = 0.0
+
+    @property
+    def packed(self) -> bytes | None:
+        """Its bytes in a store; None if only this run may exclude the round."""
+        return None if math.isinf(self.opened_at) else struct.pack("<Qd", *self)
+
+    @classmethod
+    def unpack(cls, packed: bytes | None) -> "SettledRound":
+        """Return what `packed` says; None: no round."""
+        return cls() if packed is None else cls(*struct.unpack("<Qd", packed))
 
 
 class Settlement(NamedTuple):

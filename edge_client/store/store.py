@@ -36,6 +36,7 @@ from foltr.edge_client.store import ledger
 from foltr.edge_client.store.bounds import (
     CountingBounds,
     PendingUpdate,
+    SettledRound,
     Settlement,
     newest_began,
     newest_state,
@@ -246,13 +247,16 @@ class DeviceStore(KnowledgeStore):
         return self._bounds.watermark
 
     @synchronized
-    def settle(self, watermark: int, answered: str | None = None) -> Settlement:
+    def settle(
+        self, watermark: int, answered: str | None = None, settled: SettledRound | None = None
+    ) -> Settlement:
         """Take the watermark of an answer: interactions up to it count, those above it should be learned.
 
         The pending update is removed if it counts. If it does not count and was answered, its interactions wait again.
 
         Args:
             answered: the update_id that the answer settles for good, if it does.
+            settled: the round that then gets no other update; None: it may.
 
         Raises:
             DataError: the watermark is too high for any device; nothing is changed.
@@ -274,6 +278,9 @@ class DeviceStore(KnowledgeStore):
                 remember_counted(cursor, pending)
             if counted or given_up:
                 cursor.execute("DELETE FROM pending_update")
+            if counted or given_up or lost:
+                # A restored database uses the numbers of rounds again.
+                put_meta(cursor, {MetaKey.SETTLED_ROUND: None if lost or settled is None else settled.packed})
             cursor.execute("UPDATE bounds SET watermark = ?", (watermark,))
             if not bounds.under_policy:
                 delete_spent(cursor, bounds.floor)
@@ -355,6 +362,10 @@ class DeviceStore(KnowledgeStore):
 
     def pending_update(self) -> PendingUpdate | None:
         return self._bounds.pending
+
+    def settled_round(self) -> SettledRound:
+        """Return the round that `settle` stored; the first of all without one."""
+        return SettledRound.unpack(self.meta(MetaKey.SETTLED_ROUND))
 
     @synchronized
     def replace_payload(self, update_id: str, payload: bytes) -> None:

@@ -45,6 +45,7 @@ class MetaKey(StrEnum):
     MODEL = "model"
     WITHDRAWN_BELOW = "withdrawn_below"
     LOCAL_STATE = "local_state"
+    SETTLED_ROUND = "settled_round"
     FEDERATOR_KEY = "federator_key"
     """The operator's newest statement of the federator's key."""
     SUCCESSION = "succession"

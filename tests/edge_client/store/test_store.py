@@ -9,7 +9,7 @@ import pytest
 from support.device_stores import CLICKS, FEATURES, RANKING, add, member_store, serp_ids, waiting_ids
 
 from foltr.core.errors import DataError
-from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.bounds import PendingUpdate, SettledRound
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 
 
@@ -128,10 +128,13 @@ def test_an_update_takes_nothing_that_counts_or_is_gone(store):
 def test_a_federation_that_lost_updates_is_told_from_one_that_took_one_back(store):
     """By one update the watermark goes back as rounds are abandoned; further only as databases are restored."""
     count(store, "u", "a")
-    count(store, "v", "b")
+    put(store, "v", add(store, "b"))
+    assert store.settle(2, "v", SettledRound(7, 9.0)).counted
     assert not store.settle(1).lost
     assert store.settle(2).lost is False
+    assert store.settled_round() == SettledRound(7, 9.0)
     assert store.settle(0).lost
+    assert store.settled_round() == SettledRound(), "its rounds have other numbers"
     assert not store.settle(0).lost
     assert waiting_ids(store) == [1, 2]
 

@@ -181,6 +181,20 @@ async def test_clicks_that_were_sent_with_the_devices_own_noise_are_not_sent_aga
     assert (device.store.pending_update(), device.store.n_waiting(), device.store.kept_ids()) == (None, 0, [])
 
 
+async def test_a_round_without_a_policy_gets_one_update_even_from_a_device_that_is_started_again(make):
+    """The federator would refuse another; a round that begins again has counted nothing, and gets one."""
+    device = make(POLICY, credentials=identity())
+    device.announce(1, secure=None)
+    device.see(1)
+    device.answer(await device.update())
+    device.restart()
+    device.see(2)
+    device.announce(1, secure=None)
+    assert await device.is_silent()
+    device.announce(1, secure=None, opened_at=9.0)
+    assert (await device.update()).through == 2
+
+
 async def test_forgotten_it_sends_nothing_and_keeps_the_totals_of_the_ledger(device):
     """With the watermark; of policies it hears no longer, and rounds get nothing."""
     device.announce(1)
