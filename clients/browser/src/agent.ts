@@ -75,6 +75,7 @@ export class Agent {
     const pending = isSecure ? null : await session.signedPendingUpdate();
     const sent = pending === null ? null : { ...pending, digest: await shortHash(pending.payload) };
     const participation = new Participation(sent, isSecure, options.schemaHash);
+    participation.settled = (await store.bounds()).settled;
     const keep = (pace: KeptPace | null) =>
       void store.putPace(pace).catch((error: unknown) => log("warning", "pace_not_stored", { cause: causeOf(error) }));
     const visits = new Visits(await store.pace(), participation, keep, log);

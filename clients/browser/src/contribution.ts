@@ -94,7 +94,8 @@ export class Contributor {
     if (this.participation.underPolicy) return true; // then watermarks are of sums
     let settlement: Settlement;
     try {
-      settlement = await this.store.settle(watermark, answered);
+      const ends = isUndecided(receipt) ? undefined : this.participation.settledWithPending();
+      settlement = await this.store.settle(watermark, answered, ends);
     } catch (error) {
       if (!(error instanceof DataError)) throw error;
       // Still pending on disk, so pending here, too. It is sent again and gets another answer.
@@ -115,8 +116,7 @@ export class Contributor {
     if (settlement.givenUp && receipt !== null && WRONG.includes(receipt.code)) {
       this.log("error", "update_refused", { code: receipt.code, detail: receipt.detail });
     }
-    // An update that began elsewhere than at the watermark was never decided on.
-    if (settlement.counted || settlement.givenUp) this.participation.endPending(receipt?.code === "overlaps");
+    if (settlement.counted || settlement.givenUp) this.participation.endPending(isUndecided(receipt));
     if (settlement.lost) this.participation.beginRoundsAnew();
     this.participation.rests ||= this.participation.comesBy && settlement.counted;
     this.nCounted += Number(settlement.counted);
@@ -135,4 +135,9 @@ export class Contributor {
       this.quarantined = false;
     }
   }
+}
+
+/** Return whether the round did not decide on the update, which began elsewhere than at the watermark. */
+function isUndecided(receipt: UpdateReceipt | null): boolean {
+  return receipt?.code === "overlaps";
 }

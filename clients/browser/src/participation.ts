@@ -6,7 +6,7 @@
 import { sameBytes, toHex, type Bytes } from "./protocol/fields.js";
 import type { MembershipReceipt, ModelAnnouncement, RoundAnnouncement, UpdateReceipt } from "./protocol/messages.js";
 import { joinsFirst, reactionTo } from "./protocol/receipts.js";
-import type { PendingUpdate } from "./store/bounds.js";
+import type { PendingUpdate, SettledRound } from "./store/bounds.js";
 
 export const FIRST_RESEND_S = 5;
 export const RESEND_LIMIT_S = 120;
@@ -61,9 +61,7 @@ export class Participation {
   /** The federator does not admit it, and only its operator can change that. */
   isRefused = false;
   private isAsked = false;
-  /** The round of the last settled update and when it opened: a second update would not count. */
-  private settledRound = 0;
-  private settledOpened = 0;
+  settled: SettledRound | undefined;
   private join: Resend = resendAt(0);
   private update: Resend = resendAt(0);
 
@@ -142,15 +140,22 @@ export class Participation {
   /** Drop the pending update. `mayTryAgain`: another update for the same round may count. */
   endPending(mayTryAgain: boolean): void {
     if (this.pending !== null && !mayTryAgain) {
-      this.settledRound = this.pending.round;
-      this.settledOpened = this.round?.round === this.settledRound ? this.round.opened_at : Infinity;
+      this.settled = this.settledWithPending() ?? { round: this.pending.round, openedAt: Infinity };
     }
     this.pending = null;
   }
 
+  /** Return the pending update's round, if it is the newest. */
+  settledWithPending(): SettledRound | undefined {
+    const { round, pending } = this;
+    return round !== null && round.round === pending?.round
+      ? { round: round.round, openedAt: round.opened_at }
+      : undefined;
+  }
+
   /** Contribute to rounds of any number: a restored database numbers new rounds like earlier ones. */
   beginRoundsAnew(): void {
-    this.settledRound = 0;
+    this.settled = undefined;
   }
 
   /** Ask for an answer again after a pause, since the first could not be stored. */
@@ -178,7 +183,7 @@ export class Participation {
       round !== null &&
       round.open &&
       round.secure === null &&
-      (round.round !== this.settledRound || round.opened_at > this.settledOpened) &&
+      (round.round !== this.settled?.round || round.opened_at > this.settled.openedAt) &&
       !this.hasOtherFeatures &&
       model !== null &&
       model.announcement.version === round.base_version &&

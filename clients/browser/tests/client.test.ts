@@ -244,6 +244,22 @@ test("a refused update is given up, its clicks go into one for the next round", 
   assert.notEqual(next.fields.update_id, (await federation.hear("update")).fields.update_id);
 });
 
+test("a round gets one update, also after a reload; one that begins again has counted nothing", async () => {
+  const client = await joined();
+  await click(client, 2);
+  await federation.answerUpdate(await federation.hear("update"), "accepted", 2);
+  await eventually(() => client.state.nUpdatesCounted === 1);
+  await client.close();
+  const again = await open();
+  await federation.answerMembership(await federation.hear("join", 2), "joined", 2);
+  await click(again, 2);
+  await eventually(() => again.modelVersion === 1 && again.state.nWaiting === 2);
+  await federation.announceModel([1, 1], 2);
+  await federation.announceRound(1, { opened_at: 2000.5 });
+  const { fields } = await federation.hear("update", 2);
+  assert.deepEqual([fields.after, fields.through, fields.base_version], [2, 4, 2]);
+});
+
 test("a store that is new goes on above the watermark that the federation tells", async () => {
   const client = await joined(70);
   await click(client, 2);

@@ -19,6 +19,12 @@ export interface CountedUpdate {
   readonly through: number;
 }
 
+/** The round of the last settled update and when it opened: a second update would not count, also after a reload. */
+export interface SettledRound {
+  readonly round: number;
+  readonly openedAt: number;
+}
+
 /** The state of interactions, by number. */
 export interface Bounds {
   /** The last counted interaction; null before the federation has reported it. */
@@ -30,6 +36,7 @@ export interface Bounds {
   readonly pending: PendingUpdate | null;
   /** The newest counted updates, oldest first. */
   readonly counted: readonly CountedUpdate[];
+  readonly settled?: SettledRound;
 }
 
 /** The change of the store by an answer of the federator. */
@@ -74,6 +81,7 @@ export function isTakenBack({ watermarkBefore, watermark, givenUp }: Settlement)
  * again. DataError for a watermark that no device can have reached.
  *
  * @param answered the id of the update that the answer settles for good, if any.
+ * @param ends the round that then gets no other update, if known.
  * @returns the change, the new bounds, and by how much interaction numbers rise: interactions recorded before the first
  *   watermark are numbered above it.
  */
@@ -81,6 +89,7 @@ export function settle(
   bounds: Bounds,
   watermark: number,
   answered: string | null,
+  ends?: SettledRound,
 ): { settlement: Settlement; bounds: Bounds; raisedBy: number } {
   const { watermark: before, pending } = bounds;
   if (watermark > Math.max(FURTHEST_WATERMARK, before ?? 0, bounds.newest, pending?.through ?? 0))
@@ -98,6 +107,7 @@ export function settle(
       newest: before === null ? bounds.newest + watermark : Math.max(bounds.newest, watermark),
       pending: counted || givenUp ? null : pending,
       counted: remembered,
+      settled: lost ? undefined : counted || givenUp ? ends : bounds.settled, // a restored database reuses numbers
     },
     raisedBy,
   };

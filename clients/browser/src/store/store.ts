@@ -14,6 +14,7 @@ import {
   settle,
   type Bounds,
   type PendingUpdate,
+  type SettledRound,
   type Settlement,
 } from "./bounds.js";
 import { keptRewards, raiseNumbers, remove, trim, type Interaction } from "./interactions.js";
@@ -241,9 +242,9 @@ export class DeviceStore extends KnowledgeStore {
   }
 
   /** Take the watermark of an answer, see `bounds.settle`. */
-  settle(watermark: number, answered: string | null = null): Promise<Settlement> {
+  settle(watermark: number, answered: string | null = null, ends?: SettledRound): Promise<Settlement> {
     return this.database.write(async (rows) => {
-      const settled = settle(await boundsIn(rows), watermark, answered);
+      const settled = settle(await boundsIn(rows), watermark, answered, ends);
       if (!isChanged(settled.settlement)) return settled.settlement;
       if (settled.raisedBy > 0) await raiseNumbers(rows, settled.raisedBy);
       await putBounds(rows, settled.bounds);
