@@ -52,10 +52,13 @@ def is_lasting(refusal: MembershipReceipt | None) -> bool:
 
 @dataclass(frozen=True)
 class Blocker:
-    """What keeps a device from taking part; ``message`` says what happened, and what to do."""
+    """What keeps a device from taking part; ``message``, its text, says what happened, and what to do."""
 
     kind: BlockerKind
     message: str
+
+    def __str__(self) -> str:
+        return self.message
 
 
 def blocker_of(device: DeviceComponents, now: float) -> Blocker | None:

@@ -34,6 +34,7 @@ async def test_a_broker_that_is_away_is_no_federator_that_is(nowhere):
     async with device(nowhere) as client:
         await until(lambda: "onnect" in client.blocker.message.split(": ", 2)[-1])
         assert client.blocker.kind is BlockerKind.BROKER_AWAY
+        assert str(client.blocker).startswith(f"MQTT broker {nowhere}: ")
         assert client.federator_online is None
         said = await words_of_next_round(client)
         assert nowhere in said
