@@ -46,9 +46,12 @@ class Device(ABC):
 
     def report(self) -> Report:
         """Return what the clicks on this device say: whether the model's order is better than the application's."""
-        is_gated = self.agent is None or self.agent.gate is not None
         mixes = self.agent is None or not isinstance(self.agent.exploration, NoExploration)
-        return report_of(self.state, self.gate, is_gated=is_gated, mixes=mixes)
+        return report_of(self.state, self.gate, is_gated=self._is_gated, mixes=mixes)
+
+    @property
+    def _is_gated(self) -> bool:
+        return self.agent is None or self.agent.gate is not None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.state}>"

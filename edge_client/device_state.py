@@ -36,6 +36,11 @@ class ListOrder:
         return f"{words}, {100 * self.share_interleaved:.0f} in 100 mixed with {other}"
 
 
+def lists(n: int, is_one: str, are_more: str) -> str:
+    """Return a number of lists as a subject, with its verb."""
+    return f"1 list {is_one}" if n == 1 else f"{n} lists {are_more}"
+
+
 @dataclass(frozen=True)
 class DeviceState:
     """A state of a device, and its text.
@@ -82,7 +87,7 @@ class Settled:
             return "nothing waits"
         parts = ["an update waits for its receipt"] if self.is_pending else []
         if self.n_waiting:
-            parts.append(f"{self.n_waiting} lists are in no update yet")
+            parts.append(f"{lists(self.n_waiting, 'is', 'are')} in no update yet")
         return f"{', '.join(parts)}: {self.cause}"
 
 
@@ -106,11 +111,18 @@ def settled_by_now(device: "DeviceComponents", blocker: "Blocker | None") -> Set
 
 
 class _Awaited(NamedTuple):
-    """What an update waits for, apart from its round; see `DeviceState`."""
+    """What an update waits for, apart from its round; see `DeviceState`.
+
+    Attributes:
+        n_ready: how many of the waiting lists wait only for a round.
+        n_taken: how many lists an update has at most; None if unknown.
+    """
 
     n_missing: int | None
     n_open: int
     window_s: float
+    n_ready: int = 0
+    n_taken: int | None = None
 
     @property
     def words(self) -> list[str]:
@@ -119,24 +131,34 @@ class _Awaited(NamedTuple):
             more = "1 more list makes" if self.n_missing == 1 else f"{self.n_missing} more lists make"
             words.append(f"{more} an update")
         if self.n_open:
-            waiting = "1 list waits" if self.n_open == 1 else f"{self.n_open} lists wait"
-            words.append(f"{waiting} {self.window_s:g} s for more clicks")
+            words.append(f"{lists(self.n_open, 'waits', 'wait')} {self.window_s:g} s for more clicks")
         return words
+
+    @property
+    def backlog(self) -> list[str]:
+        """Say how many lists wait for a round, if they are more than one update takes."""
+        waiting = lists(self.n_ready, "waits", "wait")
+        if self.n_taken is None:
+            return [f"{waiting} for a round"] if self.n_ready else []
+        return [f"{waiting}, and an update takes {self.n_taken}"] if self.n_ready > self.n_taken else []
 
 
 def _awaited(device: "DeviceComponents") -> _Awaited:
     training, store, window_s = device.participation.training, device.store, device.store.click_window.length_s
     try:
-        enough = None if training is None else training.min_interactions
-        n_missing = None if enough is None else enough - store.n_waiting(at_most=enough)
-        return _Awaited(n_missing, store.n_open(), window_s)
+        n_waiting, n_open = store.n_waiting(), store.n_open()
     except UsageError:  # the store is closed
         return _Awaited(None, 0, window_s)
+    n_ready = max(0, n_waiting - n_open)  # another thread may record between the two
+    if training is None:
+        return _Awaited(None, n_open, window_s, n_ready)
+    n_missing = max(0, training.min_interactions - n_waiting)
+    return _Awaited(n_missing, n_open, window_s, n_ready, training.max_interactions)
 
 
 def dropped(store: DeviceStore) -> list[str]:
     """Say how many lists were dropped, if any were."""
-    return [f"{store.n_dropped} lists were dropped: too many waited"] if store.n_dropped else []
+    return [f"{lists(store.n_dropped, 'was', 'were')} dropped: too many waited"] if store.n_dropped else []
 
 
 def cut_short(store: DeviceStore) -> list[str]:
@@ -184,7 +206,8 @@ def state_of(device: "DeviceComponents", blocker: "Blocker | None", n_features: 
     ]
     awaited, store = _awaited(device), device.store
     of_parts = (*cut_short(store), *device.features.remarks, *device.audit.remarks, *device.policy.remarks)
-    remarks = (*([] if device.participation.left else awaited.words), *dropped(store), *of_parts)
+    awaits = [] if device.participation.left else [*awaited.backlog, *awaited.words]
+    remarks = (*awaits, *dropped(store), *of_parts)
     return DeviceState(", ".join(parts), order, version, remarks, awaited.n_missing, awaited.n_open, store.n_dropped)
 
 

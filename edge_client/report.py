@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from foltr.core.learning.credits import OPENS_AT
 from foltr.core.learning.gate import FEWEST_CREDITS, Gate, Interval, ShownCount, Source
-from foltr.edge_client.device_state import DeviceState, ListOrder
+from foltr.edge_client.device_state import DeviceState, ListOrder, lists
 
 TOO_FEW = "too few to tell"
 
@@ -20,7 +20,7 @@ class Report:
     Attributes:
         order: whose order is shown.
         cause: why.
-        n_lists, n_clicked: recorded lists, and those with a click.
+        n_lists, n_clicked: recorded lists, and those with a click; None without a gate, which counts them.
         shown: by source, its lists, how many were clicked, and the first clicks as reciprocal ranks.
         preference: the share of lists that mixed both orders in which clicks preferred the model's; None: too few to
             tell. The newest lists weigh most.
@@ -31,18 +31,18 @@ class Report:
 
     order: ListOrder
     cause: str
-    n_lists: int
-    n_clicked: int
+    n_lists: int | None
+    n_clicked: int | None
     shown: Mapping[Source, ShownCount]
     preference: Interval | None
     reward_difference: Interval | None
     in_effect: Mapping[Source, int]
 
     def __str__(self) -> str:
-        parts = [
-            f"Lists are in {self.order}: {self.cause}",
-            f"{self.n_lists} lists were recorded, {self.n_clicked} of them with a click",
-        ]
+        parts = [f"Lists are in {self.order}: {self.cause}"]
+        if self.n_lists is None:
+            return f"{parts[0]}."
+        parts.append(f"{lists(self.n_lists, 'was', 'were')} recorded, {self.n_clicked} with a click")
         if self.preference is None:
             parts.append(f"Is the model's order better than the application's: {TOO_FEW}")
         else:
@@ -68,8 +68,8 @@ def report_of(state: DeviceState, gate: Gate, *, is_gated: bool, mixes: bool = T
     return Report(
         state.order,
         _cause(state, gate, is_gated=is_gated, mixes=mixes),
-        sum(count.lists for count in counts),
-        sum(count.clicked for count in counts),
+        sum(count.lists for count in counts) if is_gated else None,
+        sum(count.clicked for count in counts) if is_gated else None,
         dict(gate.counts),
         gate.preference,
         gate.reward_difference,

@@ -310,6 +310,10 @@ class SearchRanker(Device):
             return super().gate
         return self.store.gate()
 
+    @property
+    def _is_gated(self) -> bool:
+        return self._gated
+
     def report(self) -> Report:
         """Return as `Device.report` does. Raises UsageError if it is closed."""
         self._shared.check_open()

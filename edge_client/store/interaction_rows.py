@@ -74,10 +74,9 @@ def delete_waiting(cursor: sqlite3.Cursor, serp_id: str, learned: int) -> tuple[
     return (row[1],)
 
 
-def count_above(db: sqlite3.Connection, above: int, schema_hash: bytes | None, at_most: int = -1) -> int:
-    """Count the interactions with a number above this one and features of this schema; up to so many, -1: all."""
-    mine = "SELECT 1 FROM interactions WHERE id > ? AND schema_hash IS ? LIMIT ?"
-    count = db.execute(f"SELECT count(*) FROM ({mine})", (above, schema_hash, at_most))  # noqa: S608
+def count_above(db: sqlite3.Connection, above: int, schema_hash: bytes | None) -> int:
+    """Count the interactions with a number above this one and features of this schema."""
+    count = db.execute("SELECT count(*) FROM interactions WHERE id > ? AND schema_hash IS ?", (above, schema_hash))
     return int(count.fetchone()[0])
 
 

@@ -219,9 +219,9 @@ class DeviceStore(KnowledgeStore):
             cursor.executemany("DELETE FROM interactions WHERE id = ?", [(i,) for i in ids])
 
     @synchronized
-    def n_waiting(self, at_most: int = -1) -> int:
-        """Count the interactions that wait to be learned, or for more clicks; up to so many, -1: all."""
-        return count_above(self._db, self._bounds.learned, self.schema_hash, at_most)
+    def n_waiting(self) -> int:
+        """Count the interactions that wait to be learned, or for more clicks."""
+        return count_above(self._db, self._bounds.learned, self.schema_hash)
 
     @synchronized
     def n_open(self) -> int:
@@ -247,9 +247,7 @@ class DeviceStore(KnowledgeStore):
         return self._bounds.watermark
 
     @synchronized
-    def settle(
-        self, watermark: int, answered: str | None = None, settled: SettledRound | None = None
-    ) -> Settlement:
+    def settle(self, watermark: int, answered: str | None = None, settled: SettledRound | None = None) -> Settlement:
         """Take the watermark of an answer: interactions up to it count, those above it should be learned.
 
         The pending update is removed if it counts. If it does not count and was answered, its interactions wait again.

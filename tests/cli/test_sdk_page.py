@@ -56,7 +56,7 @@ def test_what_it_tells_and_tests_of_an_application(folder):
     ]
     assert run_python(snippet("foltr.testing"), folder) == ""
     assert read_credentials(folder / "fake.json", "device").name == "device-8"
-    assert run_python(snippet("asyncio.run(search())"), folder).startswith("1 lists are in no update yet: ")
+    assert run_python(snippet("asyncio.run(search())"), folder).startswith("1 list is in no update yet: ")
     assert n_recorded(folder / "device-7.sqlite") == 1
 
 

@@ -69,9 +69,10 @@ async def test_settling_waits_for_the_federation_and_says_what_is_left(mqtt_brok
         see(client, 1)
         settled = await client.wait_settled(0.05)
         assert (bool(settled), settled.is_pending, settled.n_waiting) == (False, False, 1)
+        assert "1 list waits for a round" in client.state.remarks
         waiting = asyncio.create_task(client.wait_settled(PATIENCE_S))
         await federator.announce(1, min_interactions=2)
-        assert str(await waiting).startswith("1 lists are in no update yet: ")
+        assert str(await waiting).startswith("1 list is in no update yet: ")
         see(client, 2)
         update = await federator.update()
         settled = await client.wait_settled(0.1)  # without a receipt
@@ -81,6 +82,8 @@ async def test_settling_waits_for_the_federation_and_says_what_is_left(mqtt_brok
         settled = await client.wait_settled(PATIENCE_S)
         assert settled
         assert str(settled) == "nothing waits"
+        see(client, *range(11))
+        assert client.state.remarks == ("11 lists wait, and an update takes 10",)
 
 
 STATUS = TOPICS.client("device-7", ClientTopic.STATUS)

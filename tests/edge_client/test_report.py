@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from support.federator_by_hand import N_FEATURES, announced, device, in_round
 
+from foltr import Ranking, SearchRanker
 from foltr.core.errors import UsageError
 from foltr.core.learning.gate import FadingMean, Gate, ShownCount, Source, with_list
 from foltr.edge_client.device_state import DeviceState, ListOrder
 from foltr.edge_client.report import report_of
-from foltr.edge_client.search_ranker import SearchRanker
 
 DOCUMENTS = np.eye(4, N_FEATURES, dtype=np.float32)
 FIRST = np.array([True, False])
@@ -31,7 +31,7 @@ def test_few_lists_are_too_few_to_tell():
     assert (report.n_lists, report.n_clicked, report.preference, report.reward_difference) == (4, 4, None, None)
     assert str(report) == (
         "Lists are in the application's order, 5 in 100 mixed with the model's: fewer than 10 mixed lists say which "
-        "order is better. 4 lists were recorded, 4 of them with a click. Is the model's order better than the "
+        "order is better. 4 lists were recorded, 4 with a click. Is the model's order better than the "
         "application's: too few to tell."
     )
 
@@ -86,9 +86,13 @@ def test_the_cause_is_named(state, gate, is_gated, cause):
 
 
 def test_a_ranker_without_a_federation_reports_its_lists():
-    """And says in one line what it does; closed, it has no numbers."""
+    """And says in one line what it does; closed, or without a gate, it has no numbers."""
+    with SearchRanker(store=":memory:", ranking=Ranking(gate=False)) as ranker:
+        ranker.record_clicks(ranker.rank(DOCUMENTS), [1])
+        assert str(ranker.report()) == "Lists are in the application's order: there is no model yet."
     with SearchRanker(store=":memory:") as ranker:
         ranker.record_clicks(ranker.rank(DOCUMENTS, exploration="none"), [1])
+        assert "1 list was recorded, 1 with a click." in str(ranker.report())
         ranker.record_clicks(ranker.rank(DOCUMENTS, exploration="none"), [])
         report = ranker.report()
         assert (report.n_lists, report.n_clicked) == (2, 1)
@@ -108,7 +112,9 @@ async def test_a_client_reports_too(mqtt_broker, nowhere):
         assert client.report().order == client.state.order
         assert "model 0" in repr(client)
     async with in_round(mqtt_broker, gate=False) as (_, client):
-        assert client.report().cause == "without a gate nothing is compared"
+        client.record_clicks(client.rank(DOCUMENTS), [0])
+        assert str(client.report()) == "Lists are in the model's order: without a gate nothing is compared."
+        assert client.report().n_lists is None
     announces = {"newest": announced(0, np.ones(N_FEATURES))}
     async with in_round(mqtt_broker, exploration="none", announces=announces) as (_, client):
         assert client.report().cause.endswith("which order is better, and without exploration no lists are mixed")

@@ -41,9 +41,9 @@ export class Report {
     /** Whose order is shown, and why. */
     readonly order: ListOrder,
     readonly cause: string,
-    /** Recorded lists, and those with a click. */
-    readonly nLists: number,
-    readonly nClicked: number,
+    /** Recorded lists, and those with a click; null without a gate, which counts them. */
+    readonly nLists: number | null,
+    readonly nClicked: number | null,
     /** By source, its lists, how many were clicked, and the first clicks as reciprocal ranks. */
     readonly shown: Readonly<Record<Source, ShownCount>>,
     /** The share of mixed lists in which clicks preferred the model's order; null: too few to tell. */
@@ -58,10 +58,10 @@ export class Report {
     const { source, shareInterleaved: share } = this.order;
     const other = WHOSE[source === "base" ? "model" : "base"];
     const mixed = share === 0 ? "" : `, ${Math.round(100 * share)} in 100 mixed with ${other}`;
-    const parts = [
-      `Lists are in ${WHOSE[source]} order${mixed}: ${this.cause}`,
-      `${this.nLists} lists were recorded, ${this.nClicked} of them with a click`,
-    ];
+    const parts = [`Lists are in ${WHOSE[source]} order${mixed}: ${this.cause}`];
+    if (this.nLists === null) return `${parts[0]}.`;
+    const were = this.nLists === 1 ? "1 list was" : `${this.nLists} lists were`;
+    parts.push(`${were} recorded, ${this.nClicked} with a click`);
     if (this.preference === null) {
       parts.push("Is the model's order better than the application's: too few to tell");
     } else {
@@ -94,8 +94,8 @@ export function reportOf(state: RankingState, exploration: Exploration | null, i
   return new Report(
     order,
     causeOf(state, gate, order, isGated, exploration?.kind !== "none"),
-    counts.reduce((sum, { lists }) => sum + lists, 0),
-    counts.reduce((sum, { clicked }) => sum + clicked, 0),
+    isGated ? counts.reduce((sum, { lists }) => sum + lists, 0) : null,
+    isGated ? counts.reduce((sum, { clicked }) => sum + clicked, 0) : null,
     gate.counts,
     preferenceOf(gate),
     rewards && {

@@ -127,10 +127,7 @@ test("a model's lists wait for the gate, which has judged by the same lists when
   await client.close();
   const again = await open();
   await eventually(() => again.gate !== null && again.modelVersion === 1);
-  assert.match(
-    String(await again.report()),
-    /^Lists are in the application's order.*\. 1 lists were recorded, 1 of them/,
-  );
+  assert.match(String(await again.report()), /^Lists are in the application's order.*\. 1 list was recorded, 1 with/);
   assert.match(`${again}`, /^<EdgeClient: .*, model 1: lists are in the application's order>$/);
   assert.deepEqual(again.gate!.counts.base, brought);
 });

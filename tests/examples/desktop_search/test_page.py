@@ -54,7 +54,7 @@ def test_what_is_found_can_be_opened_and_is_learned_from(server):
     ask(server, "/open", {"position": 1})
     assert ask(server, "/find?query=qwertz")["found"] == []
     assert server.search.ranker.n_waiting == 2 - 1
-    assert "1 lists were recorded, 1 of them with a click" in ask(server, "/state")["report"]
+    assert "1 list was recorded, 1 with a click" in ask(server, "/state")["report"]
 
 
 def test_it_can_be_switched_off_and_reset(server):

@@ -114,7 +114,7 @@ def test_the_terminal_finds_opens_and_resets(tmp_path):
     assert done.stderr == ""
     assert "21 documents" in done.stdout
     assert done.stdout.count(" 1 page: Leaves.") == 3
-    assert "there is no model yet. 1 lists were recorded, 0 of them with a click" in done.stdout
+    assert "there is no model yet. 1 list was recorded, 0 with a click" in done.stdout
     assert "page.py:1" in done.stdout
 
 
