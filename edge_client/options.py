@@ -72,7 +72,7 @@ class Privacy:
     """What a device keeps of its user's clicks, and what it reports of them.
 
     Args:
-        click_window_s: how long a list waits for more clicks after the last, before an update takes it; at most a day.
+        click_window_s: how long a list waits for more clicks after the last; at most a day.
         max_interactions: how many interactions may wait; beyond it the oldest are dropped.
         keep_interactions: how many counted interactions are kept, for unlearning (docs/devices.md). 0 keeps none.
         recent_lists: how many of the newest lists are kept for their clicks, for a day.

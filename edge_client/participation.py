@@ -71,7 +71,7 @@ class Participation:
     Args:
         schema_hash: of the features of the device's application; None if it has not declared them.
         policy_objection: why nothing is sent to any round, while the device's policy, or its absence, does not change.
-        settled: the round of the last settled update, as the store has it.
+        settled: the round of the last settled update, from the store.
 
     Attributes:
         policy: the newest known one; None: the federator may see what the device sends.
