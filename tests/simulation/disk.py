@@ -148,9 +148,9 @@ class DeviceDisk(DeviceStore):
         super().put_update(update, interaction_ids, spent=spent, charged=charged)
         self._clicks.on_made(update, [clicks[number] for number in interaction_ids])
 
-    def settle(self, watermark: int, answered: str | None = None) -> Settlement:
+    def settle(self, watermark: int, *more: Any) -> Settlement:
         with self._noting(Gone.NOT_KEPT):
-            return super().settle(watermark, answered)
+            return super().settle(watermark, *more)
 
     @contextmanager
     def _noting(self, why: Gone) -> Iterator[None]:

@@ -81,8 +81,8 @@ def _what_is_taken_back_goes_back_to_the_beginning(
     move(self, client_id, 0 if is_back else counted_through)
 
 
-def _devices_put_nothing_back(settle: Any, self: DeviceStore, watermark: int, answered: str | None = None) -> Any:
-    return settle(self, max(watermark, self.watermark() or 0), answered)
+def _devices_put_nothing_back(settle: Any, self: DeviceStore, watermark: int, *more: Any) -> Any:
+    return settle(self, max(watermark, self.watermark() or 0), *more)
 
 
 def _counts_by_when_it_is_looked_at(decide: Any, state: FederationState, backlog: Backlog, now: float) -> Any:
