@@ -47,7 +47,7 @@ async def test_who_gave_up_the_broker_waits_for_no_receipt(nowhere):
     async with device(nowhere, give_up_after_s=0.1) as client, asyncio.timeout(PATIENCE_S):
         see(client, 1)
         settled = await client.wait_settled(2 * PATIENCE_S)
-        assert "1 lists are in no update yet: MQTT broker" in str(settled)
+        assert "1 list is in no update yet: MQTT broker" in str(settled)
 
 
 async def test_a_broker_that_was_lost_is_said_to_be(mosquitto_server):

@@ -412,10 +412,8 @@ async def test_no_click_outlives_an_erasure(mqtt_broker, path):
         before = ranker.rank(DOCUMENTS)
         await asyncio.to_thread(ranker.close)
     with SearchRanker(store=path) as ranker:  # its credentials are gone, too
-        assert (ranker.forgotten, str(ranker.state).split(": ")[0], ranker.state.remarks) == (
-            *(True, "forgotten"),
-            ("nothing is recorded",),
-        )
+        said = (ranker.forgotten, str(ranker.state).split(": ")[0], *ranker.state.remarks)
+        assert said == (True, "forgotten", "nothing is recorded")
         serps = [before, *(ranker.rank(DOCUMENTS) for _ in range(20))]
         assert all(serp.ranking.tolist() == [0, 1, 2, 3, 4] for serp in serps)
         assert not any(ranker.record_clicks(shown, [1]) for serp in serps for shown in (serp, serp.serp_id))

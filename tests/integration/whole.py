@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from cli.commands import foltr
 from integration.deployment import logged_process
+from integration.peers import served
 from support.broker_links import Inbox, connected
 from support.federator_by_hand import adding_learner
 from support.prepared_processes import PreparedProcess, with_defaults
 from support.secure_cohorts import FEDERATION, HelperPair, SecureFederation
-from support.waiting import PATIENCE_S, until
+from support.waiting import until
 
-from foltr.broker.address import BrokerAddress
 from foltr.core.methods.initial_models import InitialModel
 from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity, write_credentials
 from foltr.core.operator.helper_keys import read_helper_keys
@@ -33,7 +33,6 @@ from foltr.edge_client.sums.privacy_limits import PrivacyLimits
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
 from foltr.federator.secure_terms import SecureSettings
-from foltr.federator.service import FederatorService
 from foltr.storage.database import Database
 from foltr.storage.models import latest_model
 from foltr.storage.queries import list_rounds
@@ -109,13 +108,8 @@ class Whole:
             **settings,
         )
         key = SigningKey.from_text(self.federation.federator.to_text())
-        service = FederatorService(plan, database, BrokerAddress.parse(self.url), key=key, give_up_after_s=PATIENCE_S)
-        started = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(service.run(started.set))
-            await started.wait()
+        async with served(self.url, database, plan, key) as running:
             yield running
-            service.stop()
 
     def start_federator(
         self,

@@ -1,10 +1,11 @@
 """The overview of a federation, as the command line and the HTTP API show it."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from support.history_database import OPENED, made_history
-from support.long_histories import N_CLIENTS, long_history
+from support.long_histories import N_CLIENTS, long_history, steps_of
 from support.secure_policies import policy
 
 from foltr.core.errors import SettingsError
@@ -208,26 +209,12 @@ def test_rates_are_of_the_hour_or_of_what_is_known():
     assert activity_of([], at).updates_per_hour is None
 
 
-async def steps(db: Database) -> int:
-    """Instructions of SQLite's machine that an overview takes, in thousands."""
-    counted = 0
-
-    def count() -> int:
-        nonlocal counted
-        counted += 1
-        return 0
-
-    async with db.reading() as connection:  # the pool gives the same connection again
-        driver = (await connection.get_raw_connection()).driver_connection
-        await driver.set_progress_handler(count, 1000)
-    await read_overview(db, "mail")
-    return counted
-
-
 async def test_its_cost_does_not_grow_with_history(tmp_path):
     """Six times as many rounds, updates and events than are looked back at cost no more to read."""
+    overview = partial(read_overview, name="mail")
     async with await long_history(f"sqlite:///{tmp_path / 'short'}", NEWEST_ROUNDS) as short:
-        few = await steps(short)
+        _, few = await steps_of(short, overview)
     async with await long_history(f"sqlite:///{tmp_path / 'long'}", 6 * NEWEST_ROUNDS) as long:
-        assert (await read_overview(long, "mail")).members.n_members == N_CLIENTS + 3
-        assert await steps(long) < 1.2 * few
+        found, n_steps = await steps_of(long, overview)
+        assert found.members.n_members == N_CLIENTS + 3
+        assert n_steps < 1.2 * few

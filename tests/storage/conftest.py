@@ -1,7 +1,7 @@
 """A migrated database with one federation in it, on SQLite and then on PostgreSQL."""
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -175,23 +175,6 @@ def statements_of(db: Database) -> Iterator[list[str]]:
     event.listen(db.engine.sync_engine, "before_cursor_execute", note)
     yield asked
     event.remove(db.engine.sync_engine, "before_cursor_execute", note)
-
-
-async def steps_of(db: Database, question: Callable[[Database], Awaitable[Any]], every: int = 100) -> tuple[Any, int]:
-    """What a question is answered, and how many times so many instructions of SQLite's machine it takes."""
-    n_steps = 0
-
-    def count() -> int:
-        nonlocal n_steps
-        n_steps += 1
-        return 0
-
-    async with db.reading() as connection:  # the pool gives the same connection again
-        driver = (await connection.get_raw_connection()).driver_connection
-        await driver.set_progress_handler(count, every)
-    answer = await question(db)
-    await driver.set_progress_handler(None, 0)
-    return answer, n_steps
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import pytest
 from sqlalchemy import delete
+from support.long_histories import steps_of
 from support.rounds_of_sums import end
 
 from foltr.core.aggregation.vote_result import RoundEvaluation, RoundTally
@@ -11,7 +12,7 @@ from foltr.storage.queries import get_round, list_rounds
 from foltr.storage.records import Batch, MembershipChange, QuarantineChange
 from foltr.storage.restored_records import Restoration
 
-from .conftest import at, steps_of
+from .conftest import at
 
 GOOD = Evaluation(clicked=1.0, reward=0.75, base_reward=0.5)
 FAIR = Evaluation(clicked=0.5, reward=0.25, base_reward=0.5)

@@ -6,14 +6,14 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 from support.history_database import OPENED
-from support.long_histories import N_CLIENTS, long_history
+from support.long_histories import N_CLIENTS, long_history, steps_of
 
 from foltr.storage import pages
 from foltr.storage.pages import ClientState, EventFilter
 from foltr.storage.queries import list_contributions
 from foltr.storage.records import Batch, MembershipChange, NewEvent, QuarantineChange
 
-from .conftest import at, steps_of
+from .conftest import at
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """A database with as long a history as one likes: rows made by SQL, as both databases understand it."""
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import text
 from support.databases import open_migrated
@@ -38,3 +40,20 @@ async def long_history(db_url: str, n_rounds: int) -> Database:
         closed = "state = 'abandoned', reason = 'no_updates', closed_at = opened_at, n_updates = 0, n_interactions = 0"
         await connection.execute(text(f"UPDATE rounds SET {closed} WHERE number = 2"))  # noqa: S608 (our own words)
     return db
+
+
+async def steps_of(db: Database, question: Callable[[Database], Awaitable[Any]], every: int = 100) -> tuple[Any, int]:
+    """What a question is answered, and how many times so many instructions of SQLite's machine it takes."""
+    n_steps = 0
+
+    def count() -> int:
+        nonlocal n_steps
+        n_steps += 1
+        return 0
+
+    async with db.reading() as connection:  # the pool gives the same connection again
+        driver = (await connection.get_raw_connection()).driver_connection
+        await driver.set_progress_handler(count, every)
+    answer = await question(db)
+    await driver.set_progress_handler(None, 0)
+    return answer, n_steps
