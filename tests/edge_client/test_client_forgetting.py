@@ -361,10 +361,7 @@ async def test_who_hears_forgotten_by_a_join_claims_no_more_than_it_knows(mqtt_b
 async def test_a_federation_restored_from_before_hears_the_wish_again(mqtt_broker, path):
     """A new epoch may be a restored database, with the client in it: who asked asks again, although it was erased."""
     credentials = identity()
-    async with (
-        Federator(mqtt_broker, key=FEDERATOR) as federator,
-        enrolled(mqtt_broker, credentials, path) as client,
-    ):
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, enrolled(mqtt_broker, credentials, path) as client:
         await federator.announce(1, sequence=sequence_of(1, 1))
         asking = asyncio.create_task(client.forget_me())
         await federator.next("forget")

@@ -17,13 +17,7 @@ from support.waiting import PATIENCE_S
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.codec import decode, encode, open_envelope
-from foltr.core.protocol.helper_messages import (
-    CheckAnswer,
-    CheckRequest,
-    HelperRefusalCode,
-    OpenAnswer,
-    SetCommitment,
-)
+from foltr.core.protocol.helper_messages import CheckAnswer, CheckRequest, HelperRefusalCode, OpenAnswer, SetCommitment
 from foltr.core.protocol.messages import MESSAGE_TYPES
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.core.protocol.topics import Topics

@@ -6,12 +6,7 @@ import pytest
 
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.states import Privacy
-from foltr.storage.federations import (
-    claim_federation,
-    create_federation,
-    fenced_transaction,
-    get_federation,
-)
+from foltr.storage.federations import claim_federation, create_federation, fenced_transaction, get_federation
 from foltr.storage.models import latest_model
 
 from .conftest import at

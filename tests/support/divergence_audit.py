@@ -50,12 +50,7 @@ class Finding(NamedTuple):
         return self.at_least <= self.claimed
 
 
-def audit(
-    mechanism: Mechanism,
-    n_sums: int,
-    entropy: Entropy,
-    dims: tuple[int, ...] = DIMS,
-) -> list[Finding]:
+def audit(mechanism: Mechanism, n_sums: int, entropy: Entropy, dims: tuple[int, ...] = DIMS) -> list[Finding]:
     """Return what was found at 0, epsilon_0 / 2 and epsilon_0, in both directions, for an input of each of ``dims``."""
     n_bounds = 2 * 2 * 3 * len(dims)
     findings: list[Finding] = []
