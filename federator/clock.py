@@ -30,7 +30,8 @@ class SteadyClock:
         self._offset = time.time() - time.monotonic()
 
     def now(self) -> float:
-        return time.monotonic() + self._offset
+        # Databases keep microseconds. A time that changed a little by being stored would be another time to devices.
+        return round(time.monotonic() + self._offset, 6)
 
 
 def to_datetime(seconds: float) -> datetime:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 from support.federator_without_network import HandClock
@@ -37,6 +38,14 @@ def test_who_begins_to_lead_reads_the_wall_clock_anew(machine):
     assert clock.now() == 1_000.0
     clock.read()
     assert clock.now() == 8_200.0
+
+
+def test_a_time_that_was_stored_is_the_time_that_was_announced(machine):
+    """Or a device would take a round for one that began again, and send a second update to it."""
+    machine.wall = 1_764_288_000.0
+    clock = SteadyClock()
+    for machine.ticks in np.random.default_rng(3).uniform(50.0, 5000.0, 200):
+        assert to_datetime(clock.now()).timestamp() == clock.now()
 
 
 def test_seconds_become_an_aware_moment():
