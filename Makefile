@@ -55,7 +55,7 @@ test-quick: $(INSTALLED) ## the fast tests, without servers: a minute and a half
 slow-tests: $(INSTALLED) ## measure which tests test-quick leaves out, on an idle machine: ten minutes
 	@FOLTR_TEST_SERVERS=none $(PYTEST) $(BRIEFLY) -m "not nightly" -q --durations=0 tests | tee /dev/stderr | $(BIN)/python tests/support/slow_tests.py
 
-research-test: $(INSTALLED) ## what a change must pass of research: notebooks, code from outside, reports by age: a minute
+research-test: $(INSTALLED) ## what a change must pass of research: notebooks, code from outside, reports by age: two minutes
 	@$(PYTEST) $(BRIEFLY) -q -r fE research/tests/test_notebooks.py research/tests/plugins \
 		research/tests/reproductions/test_records.py research/tests/reproductions/test_stored_results.py
 
