@@ -22,6 +22,7 @@ from foltr_research.simulation.own_method import Method
 _N_VALUES: Final = {"aggregation": 3, "attack": 1, "clicks": 2, "metrics": 3}
 # They also get their parameters, by name.
 _WITH_PARAMETERS: Final = ("aggregation", "attack")
+_IS_CHECKED: Final = "checks_its_value"
 _ARRAYS: Final = "features (documents, d), relevance and query ids, with the same d for all queries"
 
 
@@ -40,7 +41,8 @@ def checked(kind: str, name: str, thing: Any, expected: str) -> Any:
             _check_method(name, thing)
         return thing
     function = thing.reads if isinstance(thing, ClickModel) else thing
-    if not callable(function):
+    # A sweep loads what its configurations name once for each of them.
+    if not callable(function) or hasattr(function, _IS_CHECKED):
         return thing
     signature = _signature(function)
     if signature is not None:
@@ -113,6 +115,7 @@ def _with_checked_value(what: str, function: Callable[..., Any], check: Callable
         except DataError as error:
             raise DataError(f"{what}: {str(error).removeprefix('data: ')}") from error
 
+    setattr(call, _IS_CHECKED, True)
     return call
 
 

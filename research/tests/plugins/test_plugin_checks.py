@@ -9,6 +9,8 @@ from support.waiting import PATIENCE_S
 
 import foltr_research as fr
 from foltr.core.errors import DataError, SettingsError
+from foltr_research.simulation.config import SimulationConfig
+from foltr_research.simulation.plugins import held, load_installed, plug_in
 
 SMALL = {"clients": 3, "interactions": 2, "rounds": 2, "eval_every": 1}
 
@@ -188,3 +190,11 @@ def test_the_command_line_has_one_line(tmp_path):
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
         assert done.stderr.startswith(part), done.stderr
+
+
+def test_a_function_is_checked_once_however_many_configurations_name_it():
+    """A sweep of thousands would else call it through as many checks."""
+    plug_in("metrics", lambda _ranked, _ideal, _k: 1.0, "named_often")
+    for _ in range(3):
+        load_installed(SimulationConfig(method="fpdgd", metrics=("named_often",)))
+    assert not hasattr(held("metrics", "named_often").__wrapped__, "__wrapped__")
