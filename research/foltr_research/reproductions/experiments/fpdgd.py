@@ -135,7 +135,8 @@ def _marked(better: Labels, worse: Labels, epsilons: Sequence[str], clicks: Sequ
 
 def _marked_beside_none(better: Labels, worse: Labels, clicks: Sequence[str] = CLICKS) -> Check:
     """Likewise of FPDGD at the weakest ε and FOLtR-ES without privacy."""
-    return among("clicks", clicks, significantly_higher("online", better, worse, _COMPARISONS))
+    check = among("clicks", clicks, significantly_higher("online", better, worse, _COMPARISONS))
+    return named(f"ε = {WEAKEST}", check)
 
 
 def _against_every(metric: str, other: str, *, better: bool) -> Check:

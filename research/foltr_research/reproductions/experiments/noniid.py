@@ -17,6 +17,7 @@ from foltr_research.reproductions.checks import (
     higher,
     insignificant,
     mean_loss_between,
+    named,
     similar,
 )
 from foltr_research.reproductions.claims import (
@@ -230,7 +231,7 @@ _TYPE_1_CLAIMS = (
         "Section 4.3.2; the control is ours",
         "for each ranker and click model there is a gap in final nDCG@10, as in the first claim, and the gap if the "
         f"ranker trained on merged labels is tested by intent too, minus half of the first: {RANGE} is above 0",
-        both(higher("offline", IID, NON_IID, BY_RANKER), _loss_of_training),
+        both(named("gap", higher("offline", IID, NON_IID, BY_RANKER)), named("of training", _loss_of_training)),
     ),
 )
 # Of Table 4.2: from 1 - 648.71 / 1002.36 to 1 - 490.29 / 842.87.
@@ -360,7 +361,10 @@ _4_9 = Experiment(
             f"IID above both: {HIGHER}",
             both(
                 among("data", ("#R = 1", "#R = 1 + type 4"), similar("offline", "data", TOLERANCE)),
-                *(higher("offline", IID, {"data": skewed}) for skewed in ("#R = 1", "#R = 1 + type 4")),
+                *(
+                    named(f"IID - {skewed}", higher("offline", IID, {"data": skewed}))
+                    for skewed in ("#R = 1", "#R = 1 + type 4")
+                ),
             ),
         ),
     ),

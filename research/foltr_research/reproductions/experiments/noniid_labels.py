@@ -6,7 +6,7 @@ Clients have documents of one relevance grade (#R = 1) or of two (#R = 2).
 from itertools import pairwise
 from typing import Any
 
-from foltr_research.reproductions.checks import above_by, both, higher, insignificant, not_above
+from foltr_research.reproductions.checks import above_by, both, higher, insignificant, named, not_above
 from foltr_research.reproductions.claims import (
     HIGHER,
     HIGHER_IN_MOST,
@@ -144,7 +144,10 @@ _4_3_TABLE = Experiment(
             "discounted online nDCG@10 with B = 5 above B = 2, and with B = 10 above B = 5, for each ranker and click "
             "model: " + HIGHER,
             both(
-                *(higher("online", {"B": more}, {"B": fewer}, BY_RANKER, IID) for fewer, more in pairwise(UPDATE_SIZES))
+                *(
+                    named(f"B = {more} against {fewer}", higher("online", {"B": more}, {"B": fewer}, BY_RANKER, IID))
+                    for fewer, more in pairwise(UPDATE_SIZES)
+                )
             ),
         ),
     ),
