@@ -11,7 +11,7 @@ each query: then one query says nothing about the client's next.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from foltr_research.reproductions.checks import among, both, higher, named, not_above, similar
+from foltr_research.reproductions.checks import among, both, higher, not_above, similar
 from foltr_research.reproductions.claims import (
     HIGHER,
     HIGHER_IN_MOST,
@@ -137,12 +137,7 @@ _BECOMES_PERSONAL = among(
 )
 _FREE_OF_CHARGE = both(
     *(
-        named(
-            metric,
-            not_above(
-                metric, {"method": "FPDGD"}, {"method": "personal"}, TOLERANCE, where={"population": "no difference"}
-            ),
-        )
+        not_above(metric, {"method": "FPDGD"}, {"method": "personal"}, TOLERANCE, where={"population": "no difference"})
         for metric in ("offline", "offline-mean")
     )
 )
