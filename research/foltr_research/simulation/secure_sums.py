@@ -230,7 +230,8 @@ def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker)
     period = period_for(config.rounds, config.participations)
     correlation = None
     if config.mechanism == "correlated":
-        correlation = best_correlation(config.rounds, period, config.participations)
+        # Epsilon is for all turns, also for those that a short run does not reach.
+        correlation = best_correlation(period * config.participations, period, config.participations)
     return SecureSums(
         mechanism=config.mechanism,
         bound=bound,

@@ -95,6 +95,16 @@ def test_its_epsilon_is_that_of_dp_accounting(rounds):
     assert accountant.get_epsilon(1e-6) == pytest.approx(4.0, rel=1e-3)
 
 
+def test_a_short_run_has_the_noise_of_all_turns():
+    """Epsilon is for 20 turns where a run has four, and for three where the last one would be after the end."""
+    few, plain = (secure(rounds=4, participations=20, mechanism=one) for one in ("correlated", "gaussian"))
+    few, plain = (secure_sums_of(one, *resolve(one, 400)) for one in (few, plain))
+    assert few.noise >= plain.noise
+    short, whole = (secure(rounds=rounds) for rounds in (10, 12))
+    short, whole = (secure_sums_of(one, *resolve(one, 400)) for one in (short, whole))
+    assert (short.noise, short.correlation) == (whole.noise, whole.correlation)
+
+
 def test_votes_have_independent_noise_within_the_same_epsilon():
     """rho of all turns: squares of what they change in C x and of their votes, over twice the variance."""
     of = secure(take_back=True, norm_proof="l2")
