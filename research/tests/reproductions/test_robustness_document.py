@@ -1,6 +1,7 @@
 """docs/robustness.md does what it says, and its bounds are those of the code."""
 
 import math
+import re
 import shlex
 
 import pytest
@@ -37,6 +38,22 @@ def test_bounds_of_the_adaptive_defence(kind, fades, bounds):
     cells = next(line for line in lines if line.startswith(f"| {kind} |")).strip("| ").split(" | ")
     assert cells[-2:] == [f"{bound:g}" for bound in bounds]
     assert cells[-3] == f"{math.floor(1 / (1 - fades) + 1e-9)} rounds"
+
+
+def test_what_the_adaptive_defence_holds_against():
+    """The table's means and worst seeds are those of the stored report, and so is the share of honest updates."""
+    report = (PROJECT / "research/results/robustness-aware/MSLR-sample.md").read_text(encoding="utf-8")
+    text = (PROJECT / DOCUMENT).read_text(encoding="utf-8")
+    for known, row in (
+        ("unaware", "*unaware*"),
+        ("own data", "*aware with own data*"),
+        ("sight", "*aware with sight*"),
+    ):
+        rows = [line.strip("| ").split(" | ") for line in report.splitlines() if line.startswith(f"| {known} | ")]
+        cells = " | ".join(f"{mean} ({worst})" for _, _, _, mean, _, worst, _ in rows)
+        assert re.search(rf"^\| {re.escape(row)}[^|]*\| {re.escape(cells)} \|$", text, re.MULTILINE), cells
+    (left_out,) = re.findall(r"left out at some time; ([\d.]+ %) of all honest updates", report)
+    assert f"all honest updates {left_out} were left out" in " ".join(text.split())
 
 
 def test_budgets_of_the_adaptive_defence():
