@@ -23,6 +23,7 @@ from foltr.core.protocol.trainings import Training
 from foltr.core.user_files import read_beginning
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.config import SimulationConfig
+from foltr_research.simulation.fingerprints import whole_plugins
 from foltr_research.simulation.runners import State
 
 _FORMAT = b"foltr checkpoint 2\n"
@@ -139,7 +140,7 @@ def digest_of(population: Population, training: Training, plugins: Mapping[str, 
     digest = hashlib.blake2b(digest_size=16)
     digest.update(training.model_dump_json(exclude={"logging_policy"}).encode())
     if plugins:
-        digest.update(json.dumps(plugins).encode())
+        digest.update(json.dumps(whole_plugins(plugins)).encode())
     digest.update(getattr(training, "logging_policy", b""))
     shared = () if population.warm_up is None else (population.warm_up,)
     for dataset in (*population.datasets, *population.tests, *shared):

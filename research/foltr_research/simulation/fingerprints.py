@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import foltr.core
 import foltr_research
@@ -18,7 +18,8 @@ from foltr.core.version import __version__
 from foltr_research.simulation.config import GENERATED_DATA, SimulationConfig
 from foltr_research.simulation.digests.live import outside_code
 from foltr_research.simulation.digests.used_code import RUN, installed_sources, names_of
-from foltr_research.simulation.plugins import fingerprints_of, held, ids_of_plugins
+from foltr_research.simulation.digests.whole import digest_of_whole
+from foltr_research.simulation.plugins import Kind, fingerprints_of, held, ids_of_plugins
 
 
 class Program(NamedTuple):
@@ -37,16 +38,30 @@ def programs_of(configs: Iterable[SimulationConfig]) -> list[Program]:
     """Return the program of each configuration's run. Source is read once per process."""
     configs = list(configs)
     used = [_used(frozenset(names_of(config.model_dump(mode="json")))) for config in configs]
+    plugins = whole_plugins(name for config in configs for name in fingerprints_of(config))
     # What a configuration names from outside counts for its runs only.
     outside = outside_code(installed_sources().bindings(set().union(*used)), ids_of_plugins())
     found = []
     for config, modules in zip(configs, used, strict=True):
         own = {name: code for name, code in outside.items() if name.rpartition(".")[0] in modules}
-        named = fingerprints_of(config)
+        named = {name: plugins[name] for name in fingerprints_of(config)}
         # Code from elsewhere may call any of ours.
         everything = _all_code() if own or named else ""
         said = repr((versions(), sorted(modules.items()), sorted(own.items()), sorted(named.items()), everything))
         found.append(Program(hashlib.sha256(said.encode()).hexdigest()[:32], tuple(own)))
+    return found
+
+
+def whole_plugins(names: Iterable[str]) -> dict[str, str]:
+    """Return a digest of each registered object with all that it consists of.
+
+    Args:
+        names: the keys of `foltr_research.simulation.plugins.fingerprints_of`.
+    """
+    found = {}
+    for one in dict.fromkeys(names):
+        kind, _, name = one.partition(" ")
+        found[one] = digest_of_whole(held(cast("Kind", kind), name))
     return found
 
 
