@@ -18,10 +18,17 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.user_files import check_file
 from foltr_research.reproductions.claims import difference_of
 from foltr_research.reproductions.figures import require_matplotlib
 from foltr_research.simulation.checkpoint import CheckpointPlan
-from foltr_research.simulation.clients.loading import check_data_name, load_experiment, population_for
+from foltr_research.simulation.clients.loading import (
+    check_data_name,
+    forget_own_data,
+    load_experiment,
+    population_for,
+    unchanged_data,
+)
 from foltr_research.simulation.config import SecureSettings, SimulationConfig, check_config
 from foltr_research.simulation.federated import Progress, run
 from foltr_research.simulation.logged_clicks.logs import Log
@@ -187,7 +194,7 @@ def simulate(
 
     Raises:
         SettingsError: an unknown name, or a value that is not allowed.
-        DataError: the data cannot be read, learned from or evaluated.
+        DataError: the data cannot be read, learned from or evaluated, or a method changes it in place.
     """
     base, _ = _read(settings, {})
     config = SimulationConfig.read(base)
@@ -196,18 +203,22 @@ def simulate(
     check_data_name(config)
     if config.attack is not None and not config.attackers:
         raise SettingsError(f"attack: {config.attack} needs attackers; add attackers and their number")
-    plan = None if checkpoint is None else CheckpointPlan(Path(checkpoint), resume=resume)
+    if on_round is not None and not callable(on_round):
+        raise SettingsError(f"on_round: expected a function of weights and metrics, not {on_round!r:.60}")
+    plan = _plan(checkpoint, resume=resume)
+    forget_own_data()
     experiment = load_experiment(config)
-    return Result(
-        run(
-            config,
-            population_for(config, experiment),
-            logging_data=experiment.train,
-            on_round=None if on_round is None else _plainly(on_round),
-            checkpoint=plan,
-            description=experiment.description,
+    with unchanged_data(config):
+        return Result(
+            run(
+                config,
+                population_for(config, experiment),
+                logging_data=experiment.train,
+                on_round=None if on_round is None else _plainly(on_round),
+                checkpoint=plan,
+                description=experiment.description,
+            )
         )
-    )
 
 
 def sweep(
@@ -285,6 +296,20 @@ def replay(log: Log, *, on_point: OnPoint | None = None, **settings: Any) -> Rep
     config = SimulationConfig.read({**base, "clients": rounds.min_clients})
     load_installed(config)
     return replay_log(log, config, rounds, most_rounds=base.get("rounds"), on_point=on_point)
+
+
+def _plan(checkpoint: str | os.PathLike[str] | None, *, resume: bool) -> CheckpointPlan | None:
+    """Return where a checkpoint goes. Raises SettingsError before the run if the file could not be written."""
+    if checkpoint is None:
+        if resume:
+            raise SettingsError("resume: it needs checkpoint, the file to resume from")
+        return None
+    path = Path(checkpoint)
+    try:
+        check_file(path)
+    except SettingsError as error:
+        raise SettingsError(f"checkpoint: {error}") from error
+    return CheckpointPlan(path, resume=resume)
 
 
 def _read(

@@ -106,6 +106,9 @@ def test_a_stopped_run_is_resumed(tmp_path):
         ({"attack": "lie"}, "lie needs attackers"),
         ({"population": "type1"}, "needs intents"),
         ({"clip_norm": 1.0}, "clip_norm: only for secure sums"),
+        ({"on_round": 5}, "on_round: expected a function of weights and metrics, not 5"),
+        ({"resume": True}, "resume: it needs checkpoint"),
+        ({"checkpoint": "no-folder/state"}, "checkpoint: .*the folder no-folder does not exist"),
     ],
 )
 def test_a_wrong_setting_is_one_line(settings, told):

@@ -44,6 +44,10 @@ def checked(kind: str, name: str, thing: Any, expected: str) -> Any:
     # A sweep loads what its configurations name once for each of them.
     if not callable(function) or hasattr(function, _IS_CHECKED):
         return thing
+    if not (inspect.isroutine(function) or hasattr(function, "__dict__")):
+        raise SettingsError(
+            f"{kind}: {name}: a kept run depends on its attributes, and it has __slots__; leave them out"
+        )
     signature = _signature(function)
     if signature is not None:
         n = _N_VALUES.get(kind, min(1, len(signature.parameters)))

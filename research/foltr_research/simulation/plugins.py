@@ -110,10 +110,13 @@ def registered(kind: Kind) -> list[str]:
 def load_installed(config: Names) -> None:
     """Load what a configuration names, as `load_named`, and check what is from outside.
 
+    What is named as ``module:name`` is taken from its module again if that was reloaded.
+
     Raises:
         SettingsError: also if an entry point cannot be imported, and it names the package; or as `checked`.
     """
     try:
+        _take_reloaded(config)
         load_named(config)
     except FoltrError:
         raise
@@ -134,6 +137,15 @@ def load_installed(config: Names) -> None:
             _held[kind, name] = thing = checked(kind, name, _held[kind, name], _EXPECTED[kind])
             if kind == "metrics":
                 METRIC_FUNCTIONS[name] = thing
+
+
+def _take_reloaded(config: Names) -> None:
+    for kind, name in _names_in(config):
+        module, _, attribute = name.partition(":")
+        had, now = _held.get((kind, name)), getattr(sys.modules.get(module), attribute, None)
+        # Only functions are replaced by a check around them.
+        if had is not None and now is not None and now is not had and now is not getattr(had, "__wrapped__", None):
+            plug_in(kind, now, name)
 
 
 def load_named(config: Names) -> None:

@@ -58,6 +58,13 @@ class Undefined(fr.Method):
     clip_norm: "Norm" = 1.0  # noqa: F821
 
 
+class Slotted:
+    __slots__ = ("by",)
+
+    def __call__(self, updates, weights, byzantine):
+        return updates.mean(axis=0)
+
+
 CALLS = [
     ("clicks", one_click, "clicks: one_click(relevance) cannot be called with 2 values: too many positional arguments"),
     ("clicks", fr.ClickModel("half", (0.0, 1.0), (0.0, 0.0), reads=one_click), "expected a ClickModel, or a function"),
@@ -66,6 +73,7 @@ CALLS = [
     ("rule", default_byzantine, "multiple values for argument 'byzantine'"),
     ("attack", two_rounds, "two_rounds(seen, before) cannot be called with 1 value: missing a required argument"),
     ("data", seed_and_more, "expected arrays, or a function that returns them"),
+    ("rule", Slotted(), "aggregation: Slotted: a kept run depends on its attributes, and it has __slots__; leave them"),
     ("method", LearnsTooLittle, "LearnsTooLittle.learn(self, weights, seen) cannot be called with 4 values"),
     ("method", SendsTooMuch, "SendsTooMuch.send(weights, start, rng, more) cannot be called with 3 values"),
     ("method", Worded, "Worded: the default of clip_norm: Input should be a valid number"),

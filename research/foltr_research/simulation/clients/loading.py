@@ -1,6 +1,9 @@
 """Loads the data of a configuration and makes its population."""
 
 import functools
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +91,41 @@ def load_experiment(config: SimulationConfig) -> Experiment:
     if experiment.vali is None:
         raise DataError(f"{experiment.description}: no validation queries (vali.txt); measure on test queries")
     return replace(experiment, test=experiment.vali, description=f"{experiment.description}, validation queries")
+
+
+def forget_own_data() -> None:
+    """Let own data be made again: what a function or an object returns may have changed since it was last called."""
+    _own.cache_clear()
+
+
+@contextmanager
+def unchanged_data(config: SimulationConfig) -> Iterator[None]:
+    """Raise DataError if a method from outside changes its data in place, which later runs would learn from, too."""
+    if held("method", config.method) is None:
+        yield
+        return
+    before = _checksums(load_experiment(config))
+    is_changed = False
+    try:
+        yield
+    finally:
+        if _checksums(load_experiment(config)) != before:
+            is_changed = True
+            for cache in (_split, _own, _intents):
+                cache.cache_clear()
+    if is_changed:
+        raise DataError(
+            f"method: {config.method} changes the features that it sees in place, and so the data of all clients; "
+            "let it make new arrays"
+        )
+
+
+def _checksums(experiment: Experiment) -> list[int]:
+    return [
+        zlib.crc32(np.ascontiguousarray(array).data)
+        for data in (experiment.train, experiment.test)
+        for array in (data.features, data.relevance)
+    ]
 
 
 def _load(config: SimulationConfig) -> Experiment:

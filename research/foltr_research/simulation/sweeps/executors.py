@@ -28,7 +28,7 @@ _RETRIES = 3
 _CONNECT_S = 10
 # For a wrong token Ray reports a missing cluster.
 _MAY_BE_LOCKED = "If it asks for a token, set RAY_AUTH_MODE=token, with its ~/.ray/auth_token on this machine"
-_GOES_ON = "What is finished is kept with --out; the same command goes on"
+_GOES_ON = "What is finished is kept with --out, from Python with folder; the same call goes on"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 from foltr.core.errors import DataError, FoltrError, SettingsError
 from foltr.core.user_files import FileKind, read_json_file
-from foltr_research.simulation.clients.loading import check_data_name
+from foltr_research.simulation.clients.loading import check_data_name, forget_own_data, unchanged_data
 from foltr_research.simulation.config import SimulationConfig, check_config
 from foltr_research.simulation.fingerprints import Program, data_fingerprint, programs_of
 from foltr_research.simulation.method_names import check_name_of_method, simulated_parameters_of
@@ -50,7 +50,7 @@ def run_config(config: SimulationConfig) -> SimulationResult:
 
 
 def grid(base: SimulationConfig, vary: Mapping[str, Sequence[Any]]) -> list[SimulationConfig]:
-    """Return every combination of the values; the last key varies fastest.
+    """Return every combination of the values, equal ones once; the last key varies fastest.
 
     Args:
         vary: values by field of the configuration, or by ``parameters.NAME`` for a parameter of the method; likewise
@@ -77,7 +77,7 @@ def grid(base: SimulationConfig, vary: Mapping[str, Sequence[Any]]) -> list[Simu
             nested.setdefault(name, dict(getattr(base, name)))[parameter] = chosen.pop(key)
         configs.append(base.changed(**{**nested, **chosen}))
     _check_methods(configs, [key.removeprefix(_PARAMETER) for key in vary if key.startswith(_PARAMETER)])
-    return configs
+    return list({config_digest(config): config for config in configs}.values())
 
 
 def check_sweep(configs: Iterable[SimulationConfig]) -> None:
@@ -146,6 +146,7 @@ def run_sweep(
         raise SettingsError(f"backend: unknown {backend!r}; known are {', '.join(BACKENDS)}")
     if folder is not None:
         check_folder(folder)
+    forget_own_data()
     by_digest = {config_digest(config): config for config in configs}
     # Taken before the first run, so that changes during a sweep are noticed the next time.
     program_of = dict(zip(by_digest, programs_of(by_digest.values()), strict=True))
@@ -260,7 +261,8 @@ def _outcome(values: Values) -> Outcome:
                 "jobs: this worker lacks a plug-in, or something that the program which started it has replaced; "
                 "use 1 job, or make it a part of what the worker imports"
             )
-        return digest, run_config(config).to_dict(), None
+        with unchanged_data(config):
+            return digest, run_config(config).to_dict(), None
     except FoltrError as error:
         return digest, None, str(error)
     # One failing run must not stop the others; its row has the error.

@@ -51,7 +51,7 @@ def alone(config):
 
 
 def test_the_grid_is_every_combination():
-    """Fields and parameters of methods, rules and attacks, each beside those that are set; what is not varied stays."""
+    """Fields and parameters of methods, rules and attacks, each beside those that are set, and once; the rest stays."""
     configs = grid(
         BASE.changed(parameters={"serp_length": 5}), {"seed": [1, 2], "parameters.learning_rate": ["0.1", 1]}
     )
@@ -67,6 +67,7 @@ def test_the_grid_is_every_combination():
     varied = grid(base, {"aggregation_parameters.beta": ["1"]})
     assert varied[0].aggregation_parameters == {"beta": 1}
     assert len(grid(BASE, {"parameters.mu": [0.1, 1], "method": ["fpdgd", "fedprox"]})) == 4
+    assert [config.seed for config in grid(BASE, {"seed": [2, 1, 2, "1"]})] == [2, 1]
 
 
 @pytest.mark.parametrize(

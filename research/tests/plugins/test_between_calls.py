@@ -1,0 +1,78 @@
+"""What changes between two calls in one process: the next result is of what is there now."""
+
+import importlib
+import sys
+
+import numpy as np
+import pytest
+
+import foltr_research as fr
+from foltr.core.errors import DataError
+
+SMALL = {"clients": 4, "interactions": 2, "rounds": 2}
+
+
+class Centred(fr.Method):
+    """Its step centres the features that it is shown, in place."""
+
+    def learn(self, weights, seen, rng):
+        seen.features[:] = 0.5
+        return super().learn(weights, seen, rng)
+
+
+class Queries:
+    """Makes data, of which it can say something else the next time."""
+
+    __name__ = "queries"
+
+    def __init__(self):
+        self.relevant = 0
+
+    def __call__(self):
+        features = np.random.default_rng(1).random((60, 3))
+        return features, features[:, self.relevant] > 0.6, np.arange(60) // 6
+
+
+def curve(**settings):
+    return fr.simulate(**settings, **SMALL).curve.values.tolist()
+
+
+def test_a_method_that_changes_the_data_in_place_is_refused():
+    """Alone and in a sweep; the runs after it learn from the data as it was."""
+    before = curve()
+    with pytest.raises(DataError, match="method: Centred changes the features"):
+        curve(method=Centred)
+    assert curve() == before
+    with pytest.warns(UserWarning, match="1 of 2 runs failed, first: method: Centred changes"):
+        runs = fr.sweep({"method": [Centred, "fpdgd"]}, **SMALL)
+    assert [row["ndcg_at_10"] for row in runs.rows if row["error"] is None] == before
+
+
+def test_data_is_made_again_by_an_object_that_has_changed():
+    """Alone and in a sweep."""
+    queries = Queries()
+    first = curve(data=queries)
+    queries.relevant = 1
+    second = curve(data=queries)
+    queries.relevant = 2
+    runs = fr.sweep({"seed": [1]}, data=queries, **SMALL)
+    third = [row["ndcg_at_10"] for row in runs.rows]
+    assert first != second != third != first
+    assert curve(data=queries) == third
+
+
+def test_a_module_that_was_reloaded_is_taken_as_it_is_now(tmp_path, monkeypatch):
+    """By the same text."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    path = tmp_path / "reloaded_rules.py"
+
+    def written(by):
+        path.write_text(f"def scaled(updates, weights, byzantine):\n    return {by} * updates.mean(axis=0)\n")
+
+    written(1)
+    first = curve(rule="reloaded_rules:scaled")
+    written(-1)
+    assert curve(rule="reloaded_rules:scaled") == first
+    importlib.reload(sys.modules["reloaded_rules"])
+    assert curve(rule="reloaded_rules:scaled") != first
