@@ -137,7 +137,7 @@ def _write(result: "SimulationResult", json: Path | None, out: Path | None) -> N
 
 def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "SimulationResult":
     with console.status("Loading the simulator and the data"):
-        from foltr_research.simulation.clients.loading import load_experiment, population_for
+        from foltr_research.simulation.clients.loading import load_experiment, population_for, unchanged_data
         from foltr_research.simulation.federated import run
 
         experiment = load_experiment(config)
@@ -149,7 +149,7 @@ def _run(config: SimulationConfig, plan: "CheckpointPlan | None") -> "Simulation
         highlight=False,
     )
     console.print("Preparing the learner (compiled once, then cached)", highlight=False)
-    with _show_progress(config) as on_round, _stop_between_rounds(plan) as stop:
+    with unchanged_data(config), _show_progress(config) as on_round, _stop_between_rounds(plan) as stop:
         return run(
             config,
             population,

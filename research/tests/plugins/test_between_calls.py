@@ -5,6 +5,8 @@ import sys
 
 import numpy as np
 import pytest
+from cli.commands import foltr_fresh
+from support.waiting import PATIENCE_S
 
 import foltr_research as fr
 from foltr.core.errors import DataError
@@ -46,6 +48,17 @@ def test_a_method_that_changes_the_data_in_place_is_refused():
     with pytest.warns(UserWarning, match="1 of 2 runs failed, first: method: Centred changes"):
         runs = fr.sweep({"method": [Centred, "fpdgd"]}, **SMALL)
     assert [row["ndcg_at_10"] for row in runs.rows if row["error"] is None] == before
+
+
+def test_the_command_line_refuses_it_too(tmp_path):
+    """In one line, instead of a result on data that the method has spoilt."""
+    (tmp_path / "own.py").write_text(
+        "import foltr_research as fr\n\n\nclass Own(fr.Method):\n    def learn(self, weights, seen, rng):\n"
+        "        seen.features[:] = 0.5\n        return weights\n"
+    )
+    done = foltr_fresh("simulate", "--method", "own:Own", "--rounds", "1", cwd=tmp_path, timeout_s=PATIENCE_S)
+    assert done.returncode == 1
+    assert "error: method: own:Own changes the features that it sees in place" in done.stderr
 
 
 def test_data_is_made_again_by_an_object_that_has_changed():

@@ -5,6 +5,7 @@ that are not in a round: an update that a buffer cannot take now is sent again (
 the updates of a round without a model count no longer (`foltr.federator.deciding.withdrawal`).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -90,6 +91,18 @@ class ReplayedFederator:
     def wake_at(self) -> float:
         """When a round may end without a message."""
         return self._round.wake_at()
+
+    def rest_until(self, time: float) -> None:
+        """Let a round without updates begin again at each of its deadlines before a time, at once.
+
+        A log may be silent for years, and a round may last a second.
+        """
+        if self._taken:
+            return
+        lasts = self._plan.policy.max_time_s
+        n_more = math.ceil((time - self._round.closes_at) / lasts) - 1
+        if n_more >= 0:
+            self._round.restart(self._round.closes_at + n_more * lasts)
 
     def end_due(self, now: float) -> EndedRound | None:
         """End the round if that is due, and open the next one. None while it goes on.

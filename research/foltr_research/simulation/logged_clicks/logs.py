@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.data.dataset import RankingDataset
-from foltr.core.errors import DataError
+from foltr.core.errors import DataError, SettingsError
 
 
 class LoggedQuery(NamedTuple):
@@ -52,9 +52,14 @@ class Lockstep:
 
     Args:
         n_interactions: in an update.
+
+    Raises:
+        SettingsError: an update without interactions.
     """
 
     def __init__(self, log: Log, n_interactions: int) -> None:
+        if n_interactions < 1:
+            raise SettingsError(f"lockstep: n_interactions: {n_interactions}; expected at least 1")
         self._log = log
         self._n_interactions = n_interactions
 

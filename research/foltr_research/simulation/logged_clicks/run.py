@@ -6,14 +6,15 @@ bit. In memory are the lists that wait, the updates on their way, and one small 
 """
 
 import heapq
+import inspect
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from foltr.core.errors import DataError
+from foltr.core.errors import DataError, SettingsError
 from foltr.core.evaluation.metrics import mean_ndcg_of_scores
 from foltr.core.evaluation.named_metrics import NDCG_AT_10, means_over_queries, read_metric, values_by_query
 from foltr.core.methods.base import scores_of
@@ -61,8 +62,9 @@ def replay_log(
 
     Raises:
         SettingsError: the settings do not fit each other.
-        DataError: the log is empty, not in the order of time, or cannot be learned from.
+        DataError: the log is empty, not in the order of time, of a wrong form, or cannot be learned from.
     """
+    _check_log(log)
     return _Run(log, config, settings, on_point).run(math.inf if most_rounds is None else most_rounds)
 
 
@@ -83,7 +85,7 @@ class _Run:
         self._points: list[Point] = []
 
     def run(self, most_rounds: float) -> Replay:
-        queries = iter(self._log)
+        queries = _checked(self._log, self._log.n_features)
         query = next(queries, None)
         if query is None:
             raise DataError("the log has no query to replay")
@@ -97,6 +99,7 @@ class _Run:
                 break
             coming = math.inf if query is None else query.time
             arrival = self._arrivals[0][0] if self._arrivals else math.inf
+            federator.rest_until(min(coming, arrival))
             now = max(now, min(coming, arrival, federator.wake_at()))
             while query is not None and query.time <= now:
                 if query.time < now:
@@ -181,3 +184,28 @@ class _Run:
             lists_dropped=sum(device.n_dropped for device in self._devices.values()),
             online_rr=counts.sum_of_rr / counts.lists_shown,
         )
+
+
+def _check_log(log: Log) -> None:
+    """Raise SettingsError for what is no log."""
+    # Looked for without making it: the test queries may take a while.
+    if any(inspect.getattr_static(log, name, None) is None for name in ("n_features", "test", "__iter__")):
+        raise SettingsError(
+            f"log: expected SyntheticLog, AolLog, or an object with n_features, test and queries, not {log!r:.60}"
+        )
+
+
+def _checked(queries: Iterable[LoggedQuery], n_features: int) -> Iterator[LoggedQuery]:
+    """Yield queries. Raises DataError for one at no time, which nothing would come after, or of a wrong form."""
+    for query in queries:
+        time, user, query_id, features, relevance = query
+        if not (isinstance(time, int | float | np.number) and math.isfinite(time)):
+            raise DataError(f"query {query_id}: its time {time!r:.40} is no finite number of epoch seconds")
+        if not isinstance(user, str):
+            raise DataError(f"query {query_id}: its user {user!r:.40} is no text")
+        if np.shape(features) != (len(relevance), n_features):
+            raise DataError(
+                f"query {query_id}: features {np.shape(features)}, relevance {np.shape(relevance)}; expected "
+                f"{n_features} features and a grade for each document"
+            )
+        yield query

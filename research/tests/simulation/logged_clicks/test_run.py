@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from made_logs import MadeLog, in_order, searches
+from made_logs import MadeLog, in_order, query, searches
 from simulated import config, data
 
 import foltr_research as fr
@@ -251,3 +251,39 @@ def test_memory_does_not_grow_with_the_log():
     bytes_of_query = 20 * 103 * 4
     assert n_large > 7 * n_small
     assert large - small < 0.1 * (n_large - n_small) * bytes_of_query
+
+
+GOOD = query(0.0, "anna", 1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (GOOD._replace(time=float("nan")), "its time nan is no finite number"),
+        (GOOD._replace(time="2006-03-01"), "its time '2006-03-01' is no finite number"),
+        (GOOD._replace(user=7), "its user 7 is no text"),
+        (GOOD._replace(features=GOOD.features[:, :2]), r"features \(8, 2\), relevance \(8,\); expected 6 features"),
+        (GOOD._replace(relevance=GOOD.relevance[:3]), r"features \(8, 6\), relevance \(3,\)"),
+    ],
+)
+def test_a_query_of_a_wrong_form_is_named(wrong, told):
+    """Instead of a replay that waits for a time that never comes, or a traceback from within."""
+    with pytest.raises(DataError, match=f"query 1: {told}"):
+        fr.replay(MadeLog([GOOD, wrong]), **TWO)
+
+
+def test_what_is_no_log_is_refused():
+    """A bare list of queries has nothing to measure on; an update of lockstep needs an interaction."""
+    with pytest.raises(SettingsError, match="log: expected SyntheticLog, AolLog, or an object with n_features"):
+        fr.replay([GOOD], **TWO)
+    with pytest.raises(SettingsError, match="n_interactions: 0; expected at least 1"):
+        fr.Lockstep(MadeLog([GOOD]), 0)
+
+
+def test_a_silent_decade_takes_no_time():
+    """Rounds of a second begin again at their deadlines, as one by one: the searches after it count in them."""
+    rest = {"min_clients": 1, "max_time_s": 1.0, **TWO}
+    late = 3e8 + 0.25
+    soon, decade = (fr.replay(MadeLog(searches("anna", 0.0, 0.0, gap, gap + 0.5)), **rest) for gap in (100.25, late))
+    assert (soon.lists_counted, soon.rounds_abandoned) == (decade.lists_counted, decade.rounds_abandoned) == (4, 0)
+    assert soon.weights.tolist() == decade.weights.tolist()
