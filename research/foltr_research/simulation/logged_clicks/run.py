@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -198,6 +199,9 @@ def _check_log(log: Log) -> None:
 def _checked(queries: Iterable[LoggedQuery], n_features: int) -> Iterator[LoggedQuery]:
     """Yield queries. Raises DataError for one at no time, which nothing would come after, or of a wrong form."""
     for query in queries:
+        # One of another's log may hold anything.
+        time: Any
+        user: Any
         time, user, query_id, features, relevance = query
         if not (isinstance(time, int | float | np.number) and math.isfinite(time)):
             raise DataError(f"query {query_id}: its time {time!r:.40} is no finite number of epoch seconds")
