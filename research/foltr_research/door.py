@@ -37,10 +37,18 @@ from foltr_research.simulation.logged_clicks.run import OnPoint, replay_log
 from foltr_research.simulation.logged_clicks.settings import RoundSettings, check_left_open
 from foltr_research.simulation.method_names import check_name_of_method, simulated_parameters_of
 from foltr_research.simulation.plugin_checks import checked_arrays
-from foltr_research.simulation.plugins import KINDS, Kind, load_installed, plug_in
+from foltr_research.simulation.plugins import KINDS, Kind, hand_over, load_installed
 from foltr_research.simulation.results import SimulationResult
 from foltr_research.simulation.sweeps.executors import Backend
-from foltr_research.simulation.sweeps.sweep import SweepRow, check_sweep, grid, rows_of_sweep, run_sweep
+from foltr_research.simulation.sweeps.sweep import (
+    SweepRow,
+    check_sweep,
+    config_digest,
+    grid,
+    rows_of_sweep,
+    run_sweep,
+    without_idle_attack,
+)
 from foltr_research.sweep_display import OF_RUNS, SweepDisplay
 
 if TYPE_CHECKING:
@@ -118,7 +126,7 @@ class Sweep:
         """Return the means over seeds, folds and what is not in ``by``: a DataFrame, or rows without pandas.
 
         Columns are those of ``by`` (default: all of `varied`), round, mean, low and high of the 95 % interval by
-        Student's t (None for one run), and n, the number of runs.
+        Student's t (None for one run), and n, the number of runs; without attackers an attack makes no further one.
 
         Args:
             value: a column of `rows`.
@@ -151,15 +159,24 @@ class Sweep:
 
     def means(self, by: str | Sequence[str] | None = None, value: str = "ndcg_at_10") -> list[Row]:
         """Return the rows of `table`."""
-        keys = self.varied if by is None else (by,) if isinstance(by, str) else tuple(by)
+        given = self.varied if by is None else (by,) if isinstance(by, str) else tuple(by)
+        keys = tuple(_SHORT.get(key, key) for key in given)
         groups: dict[tuple[Any, ...], list[float]] = {}
+        counted: set[tuple[Any, ...]] = set()
         for run_ in self.runs:
             if run_.result is None:
                 continue
             chosen = tuple(_setting(run_.config, key) for key in keys)
+            # Attacks that nobody makes are one run, which is no more certain for being listed under each.
+            same = (*chosen, config_digest(without_idle_attack(run_.config)))
+            if same in counted:
+                continue
+            counted.add(same)
             for row in rows_of_sweep([run_]):
                 if value not in row:
                     raise SettingsError(f"value: {value}: no such column{_near(value, row)}")
+                if isinstance(row[value], str):
+                    raise SettingsError(f"value: {value}: it has no numbers, but {row[value]!r:.40}")
                 if row[value] is not None:
                     groups.setdefault((*chosen, row["round"]), []).append(row[value])
         if not groups:
@@ -368,7 +385,7 @@ def _named(kind: Kind, value: Any, seen: dict[tuple[Kind, str], Any]) -> Any:
         return [_named(kind, one, seen) for one in value]
     if kind == "data" and not callable(value):
         value = checked_arrays(value)
-    name = plug_in(kind, value)
+    name = hand_over(kind, value)
     if kind != "data" and seen.setdefault((kind, name), value) is not value:
         raise SettingsError(f"{kind}: two different objects are called {name}; give each its __name__")
     return name

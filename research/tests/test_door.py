@@ -156,8 +156,25 @@ def test_a_sweep_is_its_runs(axes):
     assert len(drawn.collections) == 2
     with pytest.raises(SettingsError, match="no such column; did you mean ndcg_at_10"):
         done.table(value="ndcg_at_1")
+    with pytest.raises(SettingsError, match="value: data: it has no numbers, but 'synthetic'"):
+        done.table(value="data")
     with pytest.raises(SettingsError, match="metod: no such setting; did you mean method"):
         done.table(by="metod")
+
+
+def test_an_attack_that_nobody_makes_is_no_further_run():
+    """Listed under several attacks, it makes a mean over them no more certain."""
+    vary = {"attack": ["lie", "sign-flip"], "attackers": [0, 1], "seed": [1, 2]}
+    runs = fr.sweep(vary, **SMALL)
+    unattacked, attacked = (
+        {row["n"] for row in runs.means(by="attackers") if row["attackers"] == number} for number in (0, 1)
+    )
+    assert (unattacked, attacked) == ({2}, {4})
+    assert {row["n"] for row in runs.means(by=["attack", "attackers"])} == {2}
+    honest = fr.sweep({"seed": [1, 2]}, **SMALL).means()
+    names = ("mean", "low", "high", "n")
+    ours = [row for row in runs.means(by="attackers") if row["attackers"] == 0]
+    assert [[row[name] for name in names] for row in ours] == [[row[name] for name in names] for row in honest]
 
 
 def test_one_run_has_no_interval(axes):
@@ -179,6 +196,7 @@ def test_runs_that_fail_are_warned_of_and_left_out():
         done = fr.sweep({"rule": ["median", refuse]}, **SMALL)
     assert {row["n"] for row in _rows(done.table())} == {1}
     assert {row["aggregation"] for row in _rows(done.table())} == {"median"}
+    assert _rows(done.table(by="rule")) == _rows(done.table(by="aggregation"))
     failed = fr.Sweep((), [SweepRow(SimulationConfig(), None, "own mistake")])
     with pytest.raises(FoltrError, match="no run has ndcg_at_10; the errors: own mistake"):
         failed.table()
@@ -197,6 +215,7 @@ def _rows(table):
         ({"method": "fpdgd"}, {}, r"method: to vary it give a list of values, e\.g\. \['fpdgd'\]"),
         ({"sede": [1]}, {}, "sede: no setting or parameter has this name; did you mean seed"),
         ({"seed": []}, {}, "at least one value"),
+        ({"seed": [1]}, {"jobs": 0}, "jobs: 0; expected a whole number from 1"),
         ({"aggregation_parameters.x": [1]}, {"rule": "median"}, "has no parameter 'x'"),
     ],
 )

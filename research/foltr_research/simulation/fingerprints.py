@@ -5,7 +5,8 @@ Files of data are compared by size and modification time: reading gigabytes woul
 
 import functools
 import hashlib
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -19,6 +20,7 @@ from foltr_research.simulation.config import GENERATED_DATA, SimulationConfig
 from foltr_research.simulation.digests.live import outside_code
 from foltr_research.simulation.digests.used_code import RUN, installed_sources, names_of
 from foltr_research.simulation.digests.whole import digest_of_whole
+from foltr_research.simulation.own_data import arrays_of, digest_of_arrays
 from foltr_research.simulation.plugins import Kind, fingerprints_of, held, ids_of_plugins
 
 
@@ -93,7 +95,8 @@ def is_made_here(data: str) -> bool:
 def data_fingerprint(data: str) -> str:
     """Return 32 hexadecimal digits of a folder's path and its files' sizes and times; empty without files.
 
-    Own data without files counts by its code or values, see `foltr_research.simulation.plugins`.
+    Own data without files counts by its code or values, see `foltr_research.simulation.plugins`, and by what a function
+    returns, see `fingerprints_of_data`.
 
     Args:
         data: as `SimulationConfig.data`. For a folder that is not here, e.g. only on a cluster, the path alone counts.
@@ -110,3 +113,24 @@ def data_fingerprint(data: str) -> str:
             continue
         digest.update(f"{path.relative_to(folder).as_posix()} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:32]
+
+
+def fingerprints_of_data(configs: Mapping[str, SimulationConfig]) -> dict[str, str]:
+    """Return a fingerprint of each configuration's data; of a function's or an object's, of what that returns."""
+    found = dict[tuple[str, int | None], str]()
+    of_configs = {}
+    for key, config in configs.items():
+        made = held("data", config.data)
+        takes_seed = callable(made) and bool(inspect.signature(made).parameters)
+        one = config.data, config.seed if takes_seed else None
+        if one not in found:
+            found[one] = _made_fingerprint(made, one[1]) if callable(made) else data_fingerprint(config.data)
+        of_configs[key] = found[one]
+    return of_configs
+
+
+def _made_fingerprint(made: Callable[..., object], seed: int | None) -> str:
+    try:
+        return digest_of_arrays(arrays_of(made() if seed is None else made(seed)))
+    except Exception:  # noqa: BLE001 (a foreign function may raise anything, and the run says so)
+        return ""

@@ -13,7 +13,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -95,6 +95,24 @@ def plug_in(kind: Kind, thing: Any, name: str | None = None) -> str:
     _install(kind, name, thing)
     _held[kind, name] = thing
     return name
+
+
+def hand_over(kind: Kind, thing: Any) -> str:
+    """Register an object as `plug_in`, unless an installed package has given its name to another.
+
+    Raises:
+        SettingsError: also for such a name, which would mean this object from here on.
+    """
+    if kind != "data" or callable(thing):
+        name = _name_of(kind, thing)
+        for one in entry_points(group=GROUPS[kind], name=name):
+            theirs = None
+            with suppress(Exception):  # a name of theirs, also if it cannot be loaded
+                theirs = one.load()
+            if theirs is not thing:
+                package = "another package" if one.dist is None else f"the package {one.dist.name}"
+                raise SettingsError(f"{kind}: {name!r} is a name of {package}; give yours another name")
+    return plug_in(kind, thing)
 
 
 def held(kind: Kind, name: str) -> Any:

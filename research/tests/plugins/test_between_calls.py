@@ -9,7 +9,8 @@ from cli.commands import foltr_fresh
 from support.waiting import PATIENCE_S
 
 import foltr_research as fr
-from foltr.core.errors import DataError
+from foltr.core.errors import DataError, SettingsError
+from foltr_research.simulation.plugins import held
 
 SMALL = {"clients": 4, "interactions": 2, "rounds": 2}
 
@@ -89,3 +90,39 @@ def test_a_module_that_was_reloaded_is_taken_as_it_is_now(tmp_path, monkeypatch)
     assert curve(rule="reloaded_rules:scaled") == first
     importlib.reload(sys.modules["reloaded_rules"])
     assert curve(rule="reloaded_rules:scaled") != first
+
+
+def test_a_kept_run_knows_what_a_function_reads(tmp_path):
+    """Data that it loads from a file is other data if the file is another, and the same if it is not."""
+    file = tmp_path / "features.npy"
+
+    def stored(seed):
+        features = np.load(file) + seed
+        return features, features[:, 0] > seed + 0.6, np.arange(60) // 6
+
+    def kept(number):
+        np.save(file, np.random.default_rng(number).random((60, 3)))
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*.json")}
+        runs = fr.sweep({"seed": [1, 2]}, data=stored, folder=tmp_path / "runs", **SMALL)
+        again = {path for path in tmp_path.glob("runs/*.json") if before.get(path) != path.stat().st_mtime_ns}
+        return [row["ndcg_at_10"] for row in runs.rows], len(again)
+
+    first, n_run = kept(1)
+    assert n_run == 2
+    assert kept(1) == (first, 0)
+    second, n_run = kept(2)
+    assert n_run == 2
+    assert second != first
+
+
+def test_a_name_of_an_installed_package_is_not_taken():
+    """It would mean another thing from there on; what the package has under it may be handed over."""
+
+    def trust(relevance, draws):
+        return draws[:, 0] < relevance
+
+    before = curve(clicks="trust")
+    with pytest.raises(SettingsError, match="clicks: 'trust' is a name of the package foltr-research; give yours"):
+        fr.simulate(clicks=trust, **SMALL)
+    assert curve(clicks="trust") == before
+    assert curve(clicks=held("clicks", "trust")) == before

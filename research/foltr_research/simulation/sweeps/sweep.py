@@ -16,7 +16,7 @@ from foltr.core.errors import DataError, FoltrError, SettingsError
 from foltr.core.user_files import FileKind, read_json_file
 from foltr_research.simulation.clients.loading import check_data_name, forget_own_data, unchanged_data
 from foltr_research.simulation.config import SimulationConfig, check_config
-from foltr_research.simulation.fingerprints import Program, data_fingerprint, programs_of
+from foltr_research.simulation.fingerprints import Program, fingerprints_of_data, programs_of
 from foltr_research.simulation.method_names import check_name_of_method, simulated_parameters_of
 from foltr_research.simulation.plugins import load_installed, load_named, pack, unpack
 from foltr_research.simulation.results import SimulationResult, config_columns, rows_of
@@ -139,24 +139,26 @@ def run_sweep(
         the rows, in the order of ``configs``.
 
     Raises:
-        SettingsError: the backend is not installed or unknown, or the folder cannot be written.
+        SettingsError: the backend is not installed or unknown, the folder cannot be written, or there are no jobs.
         UnavailableError: the cluster cannot be reached, or is lost.
     """
     if backend not in BACKENDS:
         raise SettingsError(f"backend: unknown {backend!r}; known are {', '.join(BACKENDS)}")
+    if not isinstance(jobs, int) or jobs < 1:
+        raise SettingsError(f"jobs: {jobs!r:.40}; expected a whole number from 1")
     if folder is not None:
         check_folder(folder)
     forget_own_data()
     by_digest = {config_digest(config): config for config in configs}
     # Taken before the first run, so that changes during a sweep are noticed the next time.
     program_of = dict(zip(by_digest, programs_of(by_digest.values()), strict=True))
-    of_data = {data: data_fingerprint(data) for data in {config.data for config in by_digest.values()}}
+    of_data = {} if folder is None else fingerprints_of_data(by_digest)
     rows: dict[str, SweepRow] = {}
     for digest, config in by_digest.items():
         kept = (
             None
             if folder is None
-            else _kept(folder / f"{digest}.json", config, _key(program_of[digest], of_data[config.data]))
+            else _kept(folder / f"{digest}.json", config, _key(program_of[digest], of_data[digest]))
         )
         if kept is not None:
             rows[digest] = kept
@@ -182,13 +184,13 @@ def run_sweep(
             for digest, result, error in outcomes:
                 row = rows[digest] = SweepRow(waiting[digest], result, error)
                 if folder is not None:
-                    _keep(folder / f"{digest}.json", row, _key(program_of[digest], of_data[row.config.data]))
+                    _keep(folder / f"{digest}.json", row, _key(program_of[digest], of_data[digest]))
                 if on_done is not None:
                     on_done(row)
     for digest, twin in twins.items():
         rows[digest] = _with_config(rows[twin], by_digest[digest])
         if folder is not None:
-            _keep(folder / f"{digest}.json", rows[digest], _key(program_of[digest], of_data[by_digest[digest].data]))
+            _keep(folder / f"{digest}.json", rows[digest], _key(program_of[digest], of_data[digest]))
         if on_done is not None:
             on_done(rows[digest])
     return [rows[digest] for digest in by_digest]
@@ -214,12 +216,17 @@ def _twins(configs: Mapping[str, SimulationConfig]) -> dict[str, str]:
             check_config(config)
         except SettingsError:  # its own error is its result
             continue
-        same = config_digest(config.model_copy(update={"attack": None, "attack_parameters": {}}))
+        same = config_digest(without_idle_attack(config))
         if same in configs or same in first:
             twins[digest] = same if same in configs else first[same]
         else:
             first[same] = digest
     return twins
+
+
+def without_idle_attack(config: SimulationConfig) -> SimulationConfig:
+    """Return the configuration without its attack if it has no attackers."""
+    return config if config.attackers else config.model_copy(update={"attack": None, "attack_parameters": {}})
 
 
 def _with_config(row: SweepRow, config: SimulationConfig) -> SweepRow:
