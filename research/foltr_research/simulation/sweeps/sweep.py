@@ -144,7 +144,8 @@ def run_sweep(
     """
     if backend not in BACKENDS:
         raise SettingsError(f"backend: unknown {backend!r}; known are {', '.join(BACKENDS)}")
-    if not isinstance(jobs, int) or jobs < 1:
+    given: Any = jobs  # by callers that are not checked
+    if not isinstance(given, int) or given < 1:
         raise SettingsError(f"jobs: {jobs!r:.40}; expected a whole number from 1")
     if folder is not None:
         check_folder(folder)
