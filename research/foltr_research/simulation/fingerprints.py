@@ -40,13 +40,14 @@ def programs_of(configs: Iterable[SimulationConfig]) -> list[Program]:
     """Return the program of each configuration's run. Source is read once per process."""
     configs = list(configs)
     used = [_used(frozenset(names_of(config.model_dump(mode="json")))) for config in configs]
-    plugins = whole_plugins(name for config in configs for name in fingerprints_of(config))
+    names = [tuple(fingerprints_of(config)) for config in configs]
+    plugins = whole_plugins(name for of_config in names for name in of_config)
     # What a configuration names from outside counts for its runs only.
     outside = outside_code(installed_sources().bindings(set().union(*used)), ids_of_plugins())
     found = []
-    for config, modules in zip(configs, used, strict=True):
+    for of_config, modules in zip(names, used, strict=True):
         own = {name: code for name, code in outside.items() if name.rpartition(".")[0] in modules}
-        named = {name: plugins[name] for name in fingerprints_of(config)}
+        named = {name: plugins[name] for name in of_config}
         # Code from elsewhere may call any of ours.
         everything = _all_code() if own or named else ""
         said = repr((versions(), sorted(modules.items()), sorted(own.items()), sorted(named.items()), everything))
