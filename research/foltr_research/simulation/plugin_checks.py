@@ -59,7 +59,13 @@ def checked(kind: str, name: str, thing: Any, expected: str) -> Any:
 
 
 def checked_arrays(given: object) -> Arrays:
-    """Return the arrays of a data set. Raises DataError if they are none, or queries differ in their features."""
+    """Return the arrays of a data set.
+
+    Raises:
+        DataError: they are none, have values that are masked out, or queries differ in their features.
+    """
+    if _has_masked(given):
+        raise DataError("data: values that are masked out would count as they are; fill them, or leave out their rows")
     try:
         arrays = arrays_of(given)
     except ValueError as error:  # rows of several lengths
@@ -68,6 +74,12 @@ def checked_arrays(given: object) -> Arrays:
     if widths[0] != widths[-1]:
         raise DataError(f"data: expected {_ARRAYS}; those for training are {widths[0]}, those for test {widths[-1]}")
     return arrays
+
+
+def _has_masked(given: object, depth: int = 2) -> bool:
+    if isinstance(given, tuple | list):
+        return depth > 0 and any(_has_masked(one, depth - 1) for one in given)
+    return np.ma.is_masked(given)
 
 
 def _check_method(name: str, method: type[Method]) -> None:

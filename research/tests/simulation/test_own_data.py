@@ -78,6 +78,7 @@ def test_a_function_returns_them_and_may_ask_for_the_seed():
         (lambda x, y, q: (x * 1j, y, q), "features must be finite real numbers; they are complex128"),
         (lambda x, y, q: (x / 0.0, y, q), "features must be finite"),
         (lambda x, y, q: (x.astype(str), y, q), "features must be finite real"),
+        (lambda x, y, q: (np.ma.masked_less(x, 0.5), y, q), "values that are masked out would count"),
         (lambda x, y, q: (x, y + 0.5, q), "relevance must be whole numbers from 0"),
         (lambda x, y, q: (x, y - 1, q), "relevance must be whole numbers from 0"),
         (lambda x, y, q: (x, y, q // 100), "1 queries cannot be split"),
