@@ -162,7 +162,7 @@ class Sweep:
         given = self.varied if by is None else (by,) if isinstance(by, str) else tuple(by)
         keys = tuple(_SHORT.get(key, key) for key in given)
         groups: dict[tuple[Any, ...], list[float]] = {}
-        counted: set[tuple[Any, ...]] = set()
+        counted, columns = set[tuple[Any, ...]](), set[str]()
         for run_ in self.runs:
             if run_.result is None:
                 continue
@@ -173,21 +173,24 @@ class Sweep:
                 continue
             counted.add(same)
             for row in rows_of_sweep([run_]):
-                if value not in row:
-                    raise SettingsError(f"value: {value}: no such column{_near(value, row)}")
-                if isinstance(row[value], str):
-                    raise SettingsError(f"value: {value}: it has no numbers, but {row[value]!r:.40}")
-                if row[value] is not None:
-                    groups.setdefault((*chosen, row["round"]), []).append(row[value])
+                columns |= row.keys()
+                # Of runs with several metrics only some have this one.
+                found = row.get(value)
+                if isinstance(found, str):
+                    raise SettingsError(f"value: {value}: it has no numbers, but {found!r:.40}")
+                if found is not None:
+                    groups.setdefault((*chosen, row["round"]), []).append(found)
+        if columns and value not in columns:
+            raise SettingsError(f"value: {value}: no such column{_near(value, columns)}")
         if not groups:
             raise SettingsError(f"no run has {value}; the errors: {self._errors() or 'none'}")
         rows = []
         for group, values in groups.items():
-            found = difference_of(np.array(values, np.float64))
-            width = found.margin() if found.n > 1 else None
-            low, high = (None, None) if width is None else (found.mean - width, found.mean + width)
+            over = difference_of(np.array(values, np.float64))
+            width = over.margin() if over.n > 1 else None
+            low, high = (None, None) if width is None else (over.mean - width, over.mean + width)
             named = dict(zip([key.rpartition(".")[2] for key in keys], group, strict=False))
-            rows.append({**named, "round": group[-1], "mean": found.mean, "low": low, "high": high, "n": found.n})
+            rows.append({**named, "round": group[-1], "mean": over.mean, "low": low, "high": high, "n": over.n})
         return rows
 
     def _errors(self) -> str:

@@ -177,6 +177,14 @@ def test_an_attack_that_nobody_makes_is_no_further_run():
     assert [[row[name] for name in names] for row in ours] == [[row[name] for name in names] for row in honest]
 
 
+def test_runs_without_a_metric_are_left_out_of_its_means():
+    """Where metrics are varied; a name that no run has is none."""
+    runs = fr.sweep({"metrics": ["err", "map"]}, **SMALL)
+    assert {row["metrics"] for row in runs.means(value="err")} == {"err"}
+    with pytest.raises(SettingsError, match="value: mrr: no such column"):
+        runs.means(value="mrr")
+
+
 def test_one_run_has_no_interval(axes):
     """And is drawn without a band."""
     done = fr.sweep({"clicks": ["perfect", ("perfect", "poison")]}, **SMALL)

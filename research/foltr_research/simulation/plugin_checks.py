@@ -22,6 +22,8 @@ from foltr_research.simulation.own_method import Method
 _N_VALUES: Final = {"aggregation": 3, "attack": 1, "clicks": 2, "metrics": 3}
 # They also get their parameters, by name.
 _WITH_PARAMETERS: Final = ("aggregation", "attack")
+# Names of settings that all of a kind have; a function would never get its own of such a name.
+_TAKEN: Final = {"aggregation": "beyond_bounds", "attack": "knowledge"}
 _IS_CHECKED: Final = "checks_its_value"
 _ARRAYS: Final = "features (documents, d), relevance and query ids, with the same d for all queries"
 
@@ -52,6 +54,8 @@ def checked(kind: str, name: str, thing: Any, expected: str) -> Any:
     if signature is not None:
         n = _N_VALUES.get(kind, min(1, len(signature.parameters)))
         _check_call(f"{kind}: {name}", signature, n, expected, by_name=kind in _WITH_PARAMETERS)
+        if _TAKEN.get(kind) in signature.parameters:
+            raise SettingsError(f"{kind}: {name}: its parameter {_TAKEN[kind]} is a setting of foltr's; rename it")
     # Other callable objects have a fingerprint by their attributes, which a function around them would hide.
     if kind in _RETURNED and (inspect.isroutine(thing) or isinstance(thing, functools.partial)):
         return _with_checked_value(f"{kind}: {name}", thing, _RETURNED[kind])

@@ -73,6 +73,16 @@ CALLS = [
     ("rule", default_byzantine, "multiple values for argument 'byzantine'"),
     ("attack", two_rounds, "two_rounds(seen, before) cannot be called with 1 value: missing a required argument"),
     ("data", seed_and_more, "expected arrays, or a function that returns them"),
+    (
+        "rule",
+        lambda *_, byzantine=1, beyond_bounds=1: byzantine * beyond_bounds,
+        "parameter beyond_bounds is a setting",
+    ),
+    (
+        "attack",
+        lambda seen, knowledge=1: knowledge * seen.own,
+        "its parameter knowledge is a setting of foltr's; rename it",
+    ),
     ("rule", Slotted(), "aggregation: Slotted: a kept run depends on its attributes, and it has __slots__; leave them"),
     ("method", LearnsTooLittle, "LearnsTooLittle.learn(self, weights, seen) cannot be called with 4 values"),
     ("method", SendsTooMuch, "SendsTooMuch.send(weights, start, rng, more) cannot be called with 3 values"),
