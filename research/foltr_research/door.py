@@ -167,7 +167,7 @@ class Sweep:
             if run_.result is None:
                 continue
             chosen = tuple(_setting(run_.config, key) for key in keys)
-            # Attacks that nobody makes are one run, which is no more certain for being listed under each.
+            # Attacks that nobody makes are one run, listed under each of them.
             same = (*chosen, config_digest(without_idle_attack(run_.config)))
             if same in counted:
                 continue

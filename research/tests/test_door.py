@@ -163,7 +163,7 @@ def test_a_sweep_is_its_runs(axes):
 
 
 def test_an_attack_that_nobody_makes_is_no_further_run():
-    """Listed under several attacks, it makes a mean over them no more certain."""
+    """Listed under several attacks, it adds nothing to a mean over them."""
     vary = {"attack": ["lie", "sign-flip"], "attackers": [0, 1], "seed": [1, 2]}
     runs = fr.sweep(vary, **SMALL)
     unattacked, attacked = (

@@ -88,7 +88,7 @@ def _is_followed(module: str, packages: frozenset[str]) -> bool:
 def _described(value: Any, packages: frozenset[str]) -> _Description:
     """Return a line, and the parts that are described after it."""
     kind = type(value)
-    named = f"{kind.__name__} {getattr(value, '__module__', '')} {getattr(value, '__qualname__', '')}"
+    named = _named(value)
     if kind in _PLAIN:
         return repr(value), []
     if kind is np.ndarray and not value.dtype.hasobject:
@@ -98,7 +98,7 @@ def _described(value: Any, packages: frozenset[str]) -> _Description:
     if kind in (list, tuple):
         return named, list(value)
     if kind in (set, frozenset):
-        return f"{named} {sorted(map(digest_of_whole, value))}", []
+        return named, sorted(value, key=_place)
     if kind is FunctionType:
         if not _is_followed(_module(value), packages):
             return named, [getattr(value, "__wrapped__", None)]
@@ -116,6 +116,20 @@ def _described(value: Any, packages: frozenset[str]) -> _Description:
     if kind is ModuleType:
         return f"{named} {value.__name__}", []
     return named, _state(value)
+
+
+def _named(value: Any) -> str:
+    return f"{type(value).__name__} {getattr(value, '__module__', '')} {getattr(value, '__qualname__', '')}"
+
+
+def _place(element: Any) -> str:
+    """Return what to sort the elements of a set by, which is the same in every process."""
+    if isinstance(element, tuple):
+        return str([_place(one) for one in element])
+    if isinstance(element, frozenset):
+        return str(sorted(map(_place, element)))
+    said = repr(element)
+    return _named(element) if " at 0x" in said else said
 
 
 def _state(value: Any) -> list[object]:

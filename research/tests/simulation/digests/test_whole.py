@@ -107,10 +107,12 @@ import helping
 from helping import factor
 from foltr_research.simulation.digests.whole import digest_of_whole
 
-NAMES = {"a", "b", "c", frozenset({"d", "e"})}
+NAMES = {"a", "b", "c", ("f", frozenset({"d", "e"}))}
 
 def named(updates, weights, byzantine):
-    return factor() * updates.mean(axis=0) if NAMES else None
+    return factor() * updates.mean(axis=0) if NAMES and RULES else None
+
+RULES = {named, "named"}
 
 def of_module(updates, weights, byzantine):
     return helping.factor() * updates.mean(axis=0)
@@ -125,7 +127,7 @@ for rule in (named, of_module, within):
 
 
 def test_code_of_other_modules_counts_in_every_process(tmp_path):
-    """However it is imported. Order of sets and what the helper has besides make no difference."""
+    """However it is imported, in circles too. Order of sets and what the helper has besides make no difference."""
 
     def digests(helper, hash_seed):
         (tmp_path / "helping.py").write_text(helper)

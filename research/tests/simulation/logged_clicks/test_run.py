@@ -281,7 +281,7 @@ def test_what_is_no_log_is_refused():
 
 
 def test_a_silent_decade_takes_no_time():
-    """Rounds of a second begin again at their deadlines, as one by one: the searches after it count in them."""
+    """Rounds of a second begin again at their deadlines, and the searches after it count in them."""
     rest = {"min_clients": 1, "max_time_s": 1.0, **TWO}
     late = 3e8 + 0.25
     soon, decade = (fr.replay(MadeLog(searches("anna", 0.0, 0.0, gap, gap + 0.5)), **rest) for gap in (100.25, late))
