@@ -5,7 +5,11 @@ ends several of them, say by taking all their memory, has that error as its outc
 backends for them are not used: Ray's yields nothing before all are done, and one dead worker ends the sweep.
 """
 
+import functools
+import os
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -26,6 +30,7 @@ Outcome = tuple[str, dict[str, Any] | None, str | None]
 # How often a run may lose its worker (Dask's default): the fourth time the run is to blame.
 _RETRIES = 3
 _CONNECT_S = 10
+_LOOKS_EVERY_S = 2.0
 # For a wrong token Ray reports a missing cluster.
 _MAY_BE_LOCKED = "If it asks for a token, set RAY_AUTH_MODE=token, with its ~/.ray/auth_token on this machine"
 _GOES_ON = "What is finished is kept with --out, from Python with folder; the same call goes on"
@@ -83,11 +88,29 @@ def _in_processes(values: Iterable[Values], run: Callable[[Values], Outcome], jo
     try:
         # Not dispatched before a process is free for it.
         parallel = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)
-        yield from parallel(delayed(run)(one) for one in values)
+        yield from parallel(delayed(_run_under)(os.getpid(), run, one) for one in values)
     except BrokenProcessPool as error:
         raise UnavailableError(
             f"jobs: a process of the sweep was ended, perhaps for want of memory: give fewer --jobs. {_GOES_ON}"
         ) from error
+
+
+def _run_under(sweep: int, run: Callable[[Values], Outcome], one: Values) -> Outcome:
+    _end_with(sweep)
+    return run(one)
+
+
+@functools.cache
+def _end_with(sweep: int) -> None:
+    """End this process when the sweep's is gone: after SIGKILL nobody would, and it would wait for runs for ever."""
+
+    def watch() -> None:
+        while os.getppid() == sweep:
+            time.sleep(_LOOKS_EVERY_S)
+        os._exit(1)
+
+    if os.getppid() == sweep:
+        threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

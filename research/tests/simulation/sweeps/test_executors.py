@@ -94,6 +94,36 @@ def test_a_process_of_this_machine_dies():
         list(outcomes)
 
 
+ENDED = """
+import os, sys, time
+from pathlib import Path
+from foltr_research.simulation.sweeps.executors import executed
+
+def run(values):
+    Path(sys.argv[1], str(os.getpid())).touch()
+    time.sleep(0.1)
+    return str(values["number"]), values, None
+
+if __name__ == "__main__":
+    numbers = [{"number": number} for number in range(100_000)]
+    with executed(numbers, run, None, jobs=2, backend="loky", scheduler=None) as outcomes:
+        list(outcomes)
+"""
+
+
+def test_workers_end_with_a_sweep_that_is_killed(tmp_path):
+    """Nobody else would end them: they would wait for runs, with their memory, for good."""
+    pytest.importorskip("joblib")
+    seen = tmp_path / "workers"
+    seen.mkdir()
+    (tmp_path / "sweep.py").write_text(ENDED)
+    sweep = subprocess.Popen([sys.executable, tmp_path / "sweep.py", seen], env=environment())
+    wait_until(lambda: len(list(seen.iterdir())) == 2)
+    sweep.kill()
+    sweep.wait(PATIENCE_S)
+    wait_until(lambda: not any(Path("/proc", one.name).exists() for one in seen.iterdir()))
+
+
 def test_a_ray_worker_dies(tmp_path, alone):
     """The command, one of whose workers is killed: the same bits, each run once."""
     pytest.importorskip("ray", reason="Ray is in the extra 'ray'")
