@@ -23,6 +23,8 @@ _PACKAGE = "foltr_research.reproductions"
 _STARTS: tuple[Unit, ...] = (RUN, (f"{_PACKAGE}.outcomes", "METRICS"))
 # Of an experiment's record what figures and verdicts depend on. The rest is layout and text.
 _COUNTING = ("grid", "more", "claims", "sections", "numbers")
+# Only runs with a method, a rule or data from outside come to these modules, and such a run's result is not a report's.
+_FOR_PLUGINS = frozenset(f"foltr_research.simulation.{one}" for one in ("digests.live", "own_data", "own_method"))
 
 
 class Record(BaseModel):
@@ -120,7 +122,7 @@ def _checked(path: Path, record: Record, data: Path | None) -> CheckedReport:
     if record.outside:
         return CheckedReport(path, record, f"it was made with code of others: {', '.join(record.outside)}")
     now = code_of(installed_sources(), record.base or record.experiment, record.names)
-    changed = [name for name in sorted(now | record.code) if now.get(name) != record.code.get(name)]
+    changed = [name for name in sorted((now | record.code).keys() - _FOR_PLUGINS) if now.get(name) != record.code.get(name)]
     if changed:
         return CheckedReport(path, record, "its code has changed", tuple(changed))
     if data is not None and record.files and data_digest(data / record.data_folder, record.folds) != record.files:
@@ -135,7 +137,8 @@ def code_of(sources: Sources, experiment: str, names: Iterable[str]) -> dict[str
         names: of the configurations, from `foltr_research.simulation.digests.used_code.names_of`.
     """
     found = experiments_in(sources).get(experiment)
-    return sources.used(_STARTS, names, [] if found is None else [found])
+    used = sources.used(_STARTS, names, [] if found is None else [found])
+    return {module: digest for module, digest in used.items() if module not in _FOR_PLUGINS}
 
 
 @functools.cache

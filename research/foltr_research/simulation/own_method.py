@@ -35,14 +35,23 @@ class Method(MethodTraining, metaclass=_MethodClass):
     """FPDGD on a linear ranker; a subclass replaces parts of it.
 
     Annotated fields with defaults are the method's parameters, e.g. ``clip_norm: float = 1.0``. The federator adds the
-    mean of what devices send, or aggregates it by a rule. For neural rankers, personal weights or another aggregation
+    mean of what devices send, or aggregates it by a rule. A private attribute, e.g. ``_velocity = 0.0``, is each
+    device's own and begins again in each round. For neural rankers, personal weights or another aggregation
     write a `foltr.core.methods.spec.MethodSpec`.
     """
 
     learning_rate: Rate = 0.1
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            raise SettingsError(
+                f"{type(self).__name__}.{name}: parameters do not change; keep what a device remembers within a round "
+                f"in a private attribute: declare _{name} = 0.0 in the class"
+            )
+        super().__setattr__(name, value)
+
     def learn(self, weights: Weights, seen: Interaction, rng: np.random.Generator) -> Weights:  # noqa: ARG002
-        """Return (d,) new weights after one shown list. Do not change ``weights`` in place.
+        """Return (d,) new weights after one shown list.
 
         Args:
             seen: the list: ``features`` (documents, d) of all candidates, ``ranking`` (shown,) rows of these, best
@@ -61,15 +70,17 @@ class _Device(FpdgdDevice):
 
     def __init__(self, method: Method, ranker: LinearRankerSpec, base: NDArray[np.floating]) -> None:
         super().__init__(ranker, base, PdgdSteps(method.learning_rate, sent=self._sent))
-        self._method = method
+        # One object stands for the method in all devices; what one remembers is not the others'.
+        self._method = method.model_copy(deep=True)
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # reported as an error instead
-            stepped = self._method.learn(self._weights, interaction, rng)
+            # A copy: a method that changes weights in place steps from where it is, too.
+            stepped = self._method.learn(self._weights.copy(), interaction, rng)
         self._weights = checked_weights(self._checked(stepped, "learn"), self._base)
 
     def _sent(self, weights: Weights, start: Weights, rng: np.random.Generator) -> Weights:
-        return self._checked(self._method.send(weights, start, rng), "send")
+        return self._checked(self._method.send(weights, start.copy(), rng), "send")
 
     def _checked(self, made: object, function: str) -> Weights:
         """Return an array of weights as float64. Raises DataError for anything else."""

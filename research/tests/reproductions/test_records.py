@@ -78,6 +78,7 @@ FPDGD = "foltr_research/reproductions/experiments/fpdgd_sizes.py"
         ("foltr.core/aggregation/rules.py", "return krum(rows, m)", "return krum(rows, m + 1)", []),
         ("foltr.core/learning/ips.py", "return propensities", "return 2 * propensities", []),
         ("foltr.core/learning/pdgd.py", "last_click + 2", "last_click + 3", ["foltr.core/learning/pdgd.py"]),
+        ("foltr_research/simulation/own_method.py", "learning_rate: Rate = 0.1", "learning_rate: Rate = 0.2", []),
         (FPDGD, "For the same number of rounds, the larger the batch the better", "The larger the better", []),
         (FPDGD, '"FPDGD by the number of clients, with and without noise"', '"FPDGD by clients"', []),
         (FPDGD, 'increasing("offline-mean"', 'increasing("offline"', [FPDGD]),
@@ -86,7 +87,7 @@ FPDGD = "foltr_research/reproductions/experiments/fpdgd_sizes.py"
     ],
 )  # fmt: skip
 def test_a_report_depends_on_its_own_code(edited, file, old, new, modules):
-    """On its learner, rule, grid and criteria; not on comments, texts, or what other experiments use."""
+    """On its learner, rule, grid and criteria; not on comments, texts, or what others use, such as plug-ins."""
     module = file.removesuffix(".py").replace("/", ".")
     expected = [module] if modules is None else [one.removesuffix(".py").replace("/", ".") for one in modules]
     assert edited("thesis-3.9", file, old, new) == expected
