@@ -291,5 +291,6 @@ def test_the_page_replays_a_log(tmp_path):
 
 def test_the_door_has_what_it_names():
     """And nothing else."""
+    assert dir(fr) == sorted(fr.__all__)
     assert all(hasattr(fr, name) for name in fr.__all__)
     assert not hasattr(fr, "simulat")

@@ -19,7 +19,7 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="NAME | list | check [FOLDER]",
-            help="An experiment, e.g. thesis-3.6; or list all; or check which reports in a folder (else OUT) are stale",
+            help="An experiment, e.g. thesis-3.6; or list for all; or check for stale reports in FOLDER (default: OUT)",
         ),
     ],
     data: Annotated[
@@ -103,7 +103,7 @@ def _check(folder: Path, data: str | None) -> None:
     stale = [one for one in found if one.reason is not None]
     for one in stale:
         _tell(one, folder)
-    console.print(f"{len(found)} reports, {len(stale)} stale")
+    console.print(f"{len(found)} report{'s' * (len(found) != 1)}, {len(stale)} stale")
     if stale:
         raise typer.Exit(1)
 

@@ -47,7 +47,11 @@ def simulate(
     out: given.OutFile = None,
     runs: Annotated[
         Path | None,
-        typer.Option("--runs", help="Write the last ranker's run and qrels in TREC format, and metrics by query, here"),
+        typer.Option(
+            "--runs",
+            help="Write the last ranker's run and qrels in TREC format, and metrics by query, to this folder, "
+            "replacing former ones",
+        ),
     ] = None,
     list_names: Annotated[
         bool,

@@ -90,7 +90,7 @@ def reproduce(
     code_of(installed_sources(), experiment.base or experiment.name, _names([one.config for one in planned]))
     folder = out / experiment.name
     if on_plan is not None:
-        on_plan(_outlook(planned, profile, record_path(folder / "report.md"), jobs))
+        on_plan(_outlook(planned, profile, record_path(folder / "report.md"), size.options, jobs))
     found = _run(planned, out / "runs", jobs, on_done)
     # Equal runs of several variants are one result.
     seconds += sum(run["seconds"]["wall"] for run in {id(run): run for run in found}.values())
@@ -111,8 +111,8 @@ def reproduce(
     return Reproduction(folder, verdicts)
 
 
-def _outlook(planned: Sequence[_Planned], data: DataProfile, former: Path, jobs: int) -> str:
-    """Return the size of what is going to run, with an estimate of the time from a former report's record."""
+def _outlook(planned: Sequence[_Planned], data: DataProfile, former: Path, options: str, jobs: int) -> str:
+    """Return the size of what is going to run, what it replaces, and an estimate of the time from a former report."""
     n_interactions = _n_interactions(planned)
     folds = f", folds {', '.join(map(str, data.folds))}" if data.folds else ""
     text = f"{len(planned)} runs on {data.name}{folds}, {n_interactions:,} interactions"
@@ -120,6 +120,10 @@ def _outlook(planned: Sequence[_Planned], data: DataProfile, former: Path, jobs:
         record = Record.model_validate_json(former.read_bytes())
     except (OSError, ValueError):
         return f"{text}; a report at quick scale first lets it estimate the time"
+    if (record.data, record.options) != (data.name, options):
+        text += (
+            f"; replaces the report on {record.data}, {record.options}, whose runs stay in {former.parents[1] / 'runs'}"
+        )
     if record.seconds is None or not record.interactions:
         return text
     return f"{text}; about {duration_text(record.seconds / record.interactions * n_interactions / jobs)}"

@@ -122,7 +122,9 @@ def _checked(path: Path, record: Record, data: Path | None) -> CheckedReport:
     if record.outside:
         return CheckedReport(path, record, f"it was made with code of others: {', '.join(record.outside)}")
     now = code_of(installed_sources(), record.base or record.experiment, record.names)
-    changed = [name for name in sorted((now | record.code).keys() - _FOR_PLUGINS) if now.get(name) != record.code.get(name)]
+    changed = [
+        name for name in sorted((now | record.code).keys() - _FOR_PLUGINS) if now.get(name) != record.code.get(name)
+    ]
     if changed:
         return CheckedReport(path, record, "its code has changed", tuple(changed))
     if data is not None and record.files and data_digest(data / record.data_folder, record.folds) != record.files:

@@ -68,7 +68,7 @@ def test_check_says_which_reports_are_stale(tmp_path):
     assert first.startswith("stale: thesis-3.9/report.md: its code has changed: foltr.core.")
     command = "foltr reproduce thesis-3.9 --data MQ2008 --out OUT --scale quick --seeds 3"
     assert second.strip() == f"{command}  # about 2 minutes on one core"
-    assert last == "1 reports, 1 stale"
+    assert last == "1 report, 1 stale"
     done = foltr("reproduce", "check", str(tmp_path / "nowhere"))
     assert (done.returncode, "it has no report" in done.stderr) == (2, True)
     done = foltr("reproduce", "thesis-3.9", str(tmp_path), "--data", "synthetic")

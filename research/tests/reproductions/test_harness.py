@@ -152,7 +152,7 @@ def test_seeds_are_a_number_or_a_list():
 
 
 def test_chosen_seeds_rounds_and_clients_are_run(tmp_path):
-    """The report and its record say what to type; a second one says how long it takes."""
+    """The report and its record say what to type; a second one says how long it takes, and another what it replaces."""
     told = []
     size = Size(seeds=(2, 5), rounds=4, clients=3)
     for _ in range(2):
@@ -163,6 +163,8 @@ def test_chosen_seeds_rounds_and_clients_are_run(tmp_path):
     assert [one.status is Status.NOT_TESTABLE for _, one in done.verdicts] == [False]
     assert told[0] == "4 runs on synthetic, 96 interactions; a report at quick scale first lets it estimate the time"
     assert told[1] == "4 runs on synthetic, 96 interactions; about 1 minute"
+    reproduce(TINY, "synthetic", tmp_path, Size(seeds=2, rounds=4, clients=3), on_plan=told.append)
+    assert f"replaces the report on synthetic, {size.options}, whose runs stay in {tmp_path / 'runs'}" in told[2]
 
 
 def test_a_size_that_cannot_answer_has_no_verdict(tmp_path):

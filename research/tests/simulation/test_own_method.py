@@ -14,7 +14,7 @@ class InPlace(fr.Method):
         weights += super().learn(weights.copy(), seen, rng) - weights
         return weights
 
-    def send(self, weights, start, rng):
+    def send(self, weights, start, rng):  # noqa: ARG002
         start *= 0
         return weights
 
@@ -31,7 +31,7 @@ class Counting(fr.Method):
 
 
 class Velocity(fr.Method):
-    def learn(self, weights, seen, rng):
+    def learn(self, weights, seen, rng):  # noqa: ARG002
         self.velocity = weights
 
 

@@ -42,7 +42,7 @@ class LogFormat:
         queries: a CSV file with a head; other columns than these are not read.
         query_id: a whole number that links the two files.
         user: any text.
-        time: such as ``2006-03-01 07:17:12``, read as UTC.
+        time: such as ``2006-03-01 07:17:12``, of UTC unless it names a zone.
         documents: a LETOR file, plain or with ``.gz``; the grade is 1 for a clicked document, and features are raw.
         n_features: of each document.
     """
@@ -72,7 +72,7 @@ class AolLog:
 
     Args:
         folder: with the two files.
-        users: replay only these; None: all. See `most_active_users`.
+        users: replay only these, by name; None: all. See `most_active_users`.
         test_share: of the queries, the last ones by time; the earlier ones are replayed.
         most_test_queries: of the last ones so many are measured on, evenly spread.
         form: of the files.
@@ -84,14 +84,14 @@ class AolLog:
     def __init__(
         self,
         folder: str | Path,
-        users: Collection[str] | None = None,
+        users: Collection[str | int] | None = None,
         *,
         test_share: float = 0.2,
         most_test_queries: int = 1_000,
         form: LogFormat = AOL4FOLTR,
     ) -> None:
         self._folder = Path(folder)
-        self._users = None if users is None else frozenset(users)
+        self._users = None if users is None else frozenset(map(str, users))
         self._test_share = test_share
         self._most_test_queries = most_test_queries
         self._form = form
@@ -154,7 +154,15 @@ class AolLog:
             yield found, lines
 
     def _rows(self) -> Iterator[_Row]:
-        return read_rows(self._folder, self._form)
+        latest = float("-inf")
+        for row in read_rows(self._folder, self._form):
+            if row.time < latest:
+                raise DataError(
+                    f"{self._folder / self._form.queries}: query {row.query_id} is earlier than the one before it; "
+                    "sort both files by time"
+                )
+            latest = row.time
+            yield row
 
     def _blocks(self) -> Iterator[tuple[int, list[bytes]]]:
         """Yield the lines of each query, and its id."""
@@ -179,11 +187,19 @@ def read_rows(folder: Path, form: LogFormat = AOL4FOLTR) -> Iterator[_Row]:
             for found in table:
                 query_id, user, time = (found[name] for name in needed)
                 try:
-                    yield _Row(int(query_id), user, datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp())
+                    yield _Row(int(query_id), user, _seconds(time))
                 except (TypeError, ValueError) as error:
-                    raise DataError(f"{path}:{table.line_num}: {query_id!r:.40}, {time!r:.40}: {error}") from error
+                    raise DataError(
+                        f"{path}:{table.line_num}: {query_id!r:.40}, {time!r:.40}; expected a whole number and a time "
+                        "such as 2006-03-01 07:17:12"
+                    ) from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _seconds(time: str) -> float:
+    found = datetime.fromisoformat(time)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def most_active_users(folder: str | Path, n: int, form: LogFormat = AOL4FOLTR) -> list[str]:

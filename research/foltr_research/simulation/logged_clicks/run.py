@@ -63,7 +63,8 @@ def replay_log(
 
     Raises:
         SettingsError: the settings do not fit each other.
-        DataError: the log is empty, not in the order of time, of a wrong form, or cannot be learned from.
+        DataError: the log is empty, not in the order of time or of a wrong form, it cannot be learned from, or no round
+            made a model.
     """
     _check_log(log)
     return _Run(log, config, settings, on_point).run(math.inf if most_rounds is None else most_rounds)
@@ -109,6 +110,12 @@ class _Run:
                 query = next(queries, None)
             self._arrive(federator, now)
             self._end_rounds(federator, now)
+        if federator.newest.version == 0:
+            raise DataError(
+                f"no round made a model: {self._settings.min_clients} of the log's {len(self._devices)} users must "
+                f"send an update of {self._config.interactions} queries within {self._settings.max_time_s:g} s; lower "
+                "min_clients or interactions, or raise max_time_s"
+            )
         if self._points[-1].round != federator.newest.version:
             self._evaluate(federator, now)
         return self._result(federator)

@@ -104,7 +104,12 @@ def test_the_published_form():
     ("file", "change", "told"),
     [
         ("metadata.csv", lambda text: text.replace("user_id", "user"), "no column user_id"),
-        ("metadata.csv", lambda text: text.replace("2006-03-01 00:00:01", "noon"), r"metadata\.csv:4: .*noon"),
+        (
+            "metadata.csv",
+            lambda text: text.replace("2006-03-01 00:00:01", "noon"),
+            r"metadata\.csv:4: .*noon.* such as",
+        ),
+        ("metadata.csv", lambda text: text.replace("2006-03-01 00:00:01", "2006-02-01"), "sort both files by time"),
         ("metadata.csv", lambda text: text.replace("\n101,", "\n901,"), "query 101 of letor.txt is not at its place"),
         ("letor.txt", lambda text: text.replace("qid:102", "id:102"), "in place of qid:<integer>"),
         ("letor.txt", lambda text: text.replace("qid:100 1:", "qid:100 one:"), "query 100: 'one:.* is not <feature>"),

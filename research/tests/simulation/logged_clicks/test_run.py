@@ -234,6 +234,12 @@ def test_a_log_that_cannot_be_replayed_is_named():
         fr.replay(MadeLog(searches("a", 5.0, 3.0)))
 
 
+def test_a_replay_without_a_model_is_an_error():
+    """Two users never are the three that a round needs."""
+    with pytest.raises(DataError, match=r"3 of the log's 2 users must send .*; lower min_clients"):
+        fr.replay(MadeLog(in_order(searches("a", 0, 1), searches("b", 0, 1))), min_clients=3, **TWO)
+
+
 def test_memory_does_not_grow_with_the_log():
     """Only with the lists that wait, and a small record for each user: here the log grows eightfold."""
 
