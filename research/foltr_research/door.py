@@ -75,6 +75,10 @@ class Result:
 
     details: SimulationResult
 
+    def __repr__(self) -> str:
+        round_, value = self.details.ndcg_at_10[-1]
+        return f"Result({self.details.config.method}, round {round_}: nDCG@10 {value:.4f})"
+
     @property
     def curve(self) -> Curve:
         rounds, values = zip(*self.details.ndcg_at_10, strict=True)
@@ -379,11 +383,13 @@ def _several(name: str, values: Iterable[Any]) -> list[Any]:
 
 
 def _named(kind: Kind, value: Any, seen: dict[tuple[Kind, str], Any]) -> Any:
-    """Return the name of a value; of several click models or metrics, their names."""
+    """Return the name of a value; of several click models or metrics, their names. (metric, k) has a cut-off."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if kind == "metrics" and isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], int):
+        return f"{_named(kind, value[0], seen)}@{value[1]}"
     if kind in {"clicks", "metrics"} and isinstance(value, list | tuple):
         return [_named(kind, one, seen) for one in value]
     if kind == "data" and not callable(value):
@@ -397,7 +403,8 @@ def _named(kind: Kind, value: Any, seen: dict[tuple[Kind, str], Any]) -> Any:
 def _unknown(name: str, parameters: Iterable[str]) -> str:
     names = [*_SHORT, *SimulationConfig.model_fields, *parameters]
     listing = (
-        f"settings are {', '.join(SimulationConfig.model_fields)}; parameters of the method: {', '.join(parameters)}"
+        f"settings are {', '.join(SimulationConfig.model_fields)}; parameters of the method: {', '.join(parameters)}; "
+        "those of a rule go into aggregation_parameters, of an attack into attack_parameters"
     )
     return f"{name}: no setting or parameter has this name{_near(name, names)}; {listing}"
 
@@ -445,5 +452,6 @@ def _axes(ax: "Axes | None") -> "Axes":
 def _labelled(axes: "Axes", value: str) -> "Axes":
     axes.set_xlabel("round")
     axes.set_ylabel("nDCG@10" if value == "ndcg_at_10" else value)
-    axes.legend()
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend()
     return axes

@@ -59,6 +59,18 @@ def test_a_run_is_that_of_its_configuration(axes):
     (line,) = result.plot(axes).lines
     np.testing.assert_array_equal(line.get_ydata(), result.curve.values)
     assert line.get_label() == "fedprox"
+    assert repr(result) == f"Result(fedprox, round 4: nDCG@10 {result.curve.values[-1]:.4f})"
+
+
+def test_a_metric_of_ones_own_has_a_cut_off():
+    """With its number; without one there is no limit."""
+
+    def cut(ranked, ideal, k):  # noqa: ARG001
+        return k
+
+    result = fr.simulate(metrics=[(cut, 5), cut], **SMALL)
+    assert result.details.metrics["cut@5"][-1][1] == 5.0
+    assert result.details.metrics["cut"][-1][1] > 10_000
 
 
 def test_each_round_is_told():
@@ -97,6 +109,7 @@ def test_a_stopped_run_is_resumed(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
+        ({"z": 2.0}, "z: no setting or parameter .*those of a rule go into aggregation_parameters, of an attack into"),
         ({"learing_rate": 1}, "learing_rate: no setting or parameter has this name; did you mean learning_rate"),
         ({"round": 1}, "did you mean rounds"),
         ({"method": "fedprox", "nu": 1}, "parameters of the method: serp_length, learning_rate, mu"),
@@ -154,6 +167,7 @@ def test_a_sweep_is_its_runs(axes):
     drawn = done.plot(ax=axes, by="method")
     assert [line.get_label() for line in drawn.lines] == ["fpdgd", "Clipped"]
     assert len(drawn.collections) == 2
+    assert [line.get_label() for line in done.plot(ax=axes, by="rule").lines[2:]] == ["median"]
     with pytest.raises(SettingsError, match="no such column; did you mean ndcg_at_10"):
         done.table(value="ndcg_at_1")
     with pytest.raises(SettingsError, match="value: data: it has no numbers, but 'synthetic'"):

@@ -129,7 +129,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 def _with_checked_value(what: str, function: Callable[..., Any], check: Callable[[Any], Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*seen: Any) -> Any:
-        made = function(*seen)
+        made = function(*map(_read_only, seen))
         try:
             return check(made)
         except DataError as error:
@@ -137,6 +137,14 @@ def _with_checked_value(what: str, function: Callable[..., Any], check: Callable
 
     setattr(call, _IS_CHECKED, True)
     return call
+
+
+def _read_only(value: Any) -> Any:
+    """Return an array that cannot be written to; other functions get the same one."""
+    if isinstance(value, np.ndarray):
+        value = value.view()
+        value.flags.writeable = False
+    return value
 
 
 def _checked_number(made: object) -> float:

@@ -75,6 +75,17 @@ def test_data_is_made_again_by_an_object_that_has_changed():
     assert curve(data=queries) == third
 
 
+def test_a_metric_cannot_change_what_the_next_one_gets():
+    """It is the first that fails."""
+
+    def sorting(ranked, ideal, k):
+        ranked.sort()
+        return 1.0
+
+    with pytest.raises(ValueError, match="read-only"):
+        fr.simulate(metrics=[sorting, "map"], **SMALL)
+
+
 def test_a_module_that_was_reloaded_is_taken_as_it_is_now(tmp_path, monkeypatch):
     """By the same text."""
     monkeypatch.syspath_prepend(tmp_path)
