@@ -75,7 +75,7 @@ class _Device(FpdgdDevice):
 
     def learn(self, interaction: Interaction, rng: np.random.Generator) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # reported as an error instead
-            # A copy: a method that changes weights in place steps from where it is, too.
+            # A copy, so that a method may change its weights in place.
             stepped = self._method.learn(self._weights.copy(), interaction, rng)
         self._weights = checked_weights(self._checked(stepped, "learn"), self._base)
 
