@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from foltr.core.evaluation.click_models import ClickModel
     from foltr.core.methods.spec import MethodSpec
     from foltr_research.attacks.registry import AttackedRound
-    from foltr_research.door import Curve, Result, Sweep, replay, simulate, sweep
+    from foltr_research.door import replay, simulate, sweep
+    from foltr_research.finished_runs import Curve, Result, Sweep
     from foltr_research.simulation.available import Available, available
     from foltr_research.simulation.counterfactual.click_models import click_model_of
     from foltr_research.simulation.logged_clicks.aol4foltr import AolLog, LogFormat, most_active_users
@@ -50,16 +51,16 @@ _DOOR = {
     "AttackedRound": "foltr_research.attacks.registry",
     "Available": "foltr_research.simulation.available",
     "ClickModel": "foltr.core.evaluation.click_models",
-    "Curve": "foltr_research.door",
+    "Curve": "foltr_research.finished_runs",
     "Lockstep": "foltr_research.simulation.logged_clicks.logs",
     "LogFormat": "foltr_research.simulation.logged_clicks.aol4foltr",
     "LoggedQuery": "foltr_research.simulation.logged_clicks.logs",
     "Method": "foltr_research.simulation.own_method",
     "MethodSpec": "foltr.core.methods.spec",
     "Replay": "foltr_research.simulation.logged_clicks.results",
-    "Result": "foltr_research.door",
+    "Result": "foltr_research.finished_runs",
     "RoundSettings": "foltr_research.simulation.logged_clicks.settings",
-    "Sweep": "foltr_research.door",
+    "Sweep": "foltr_research.finished_runs",
     "SyntheticLog": "foltr_research.simulation.logged_clicks.synthetic_log",
     "available": "foltr_research.simulation.available",
     "click_model_of": "foltr_research.simulation.counterfactual.click_models",

@@ -14,7 +14,7 @@ from foltr_research.cli import simulation_options as given
 from foltr_research.simulation.config import SimulationConfig
 
 if TYPE_CHECKING:
-    from foltr_research.door import Sweep
+    from foltr_research.finished_runs import Sweep
     from foltr_research.simulation.sweeps.executors import Backend
     from foltr_research.simulation.sweeps.sweep import SweepRow
 
@@ -68,7 +68,7 @@ def sweep(
     **values: Any,
 ) -> None:
     """Run every combination of folds, seeds and varied values; finished runs are kept beside the table."""
-    from foltr_research.door import Sweep
+    from foltr_research.finished_runs import Sweep
     from foltr_research.simulation.sweeps.choosing import chosen_configs, parameters_to_choose
     from foltr_research.simulation.sweeps.sweep import check_sweep, grid, rows_of_sweep, run_sweep
     from foltr_research.simulation.sweeps.tables import check_folder, check_table_path, write_table
