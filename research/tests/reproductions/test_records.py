@@ -17,9 +17,6 @@ from foltr_research.reproductions.registry import EXPERIMENTS
 from foltr_research.simulation.digests.used_code import Sources, installed_sources, names_of
 
 RESULTS = Path(__file__).parents[2] / "results"
-# How many reports in `stale.txt` are known to be stale. It is only ever lowered: make such a report again, and remove
-# its line.
-N_KNOWN = 1
 ROOTS = {one.__name__: Path(one.__file__).parent for one in (foltr.core, foltr_research)}
 
 
@@ -169,11 +166,7 @@ def test_the_commit_says_whether_there_were_other_changes(tmp_path, monkeypatch)
 
 
 def test_stored_reports_are_those_of_this_program():
-    """A report that has become stale is made again, by the command that the check prints; some are known to be."""
-    known = (RESULTS / "stale.txt").read_text().split()
-    assert len(known) == N_KNOWN, "the list of reports that are known to be stale may only become shorter"
-    found = {one.path.relative_to(RESULTS).with_suffix("").as_posix(): one for one in check_reports(RESULTS)}
-    stale = {name: one for name, one in found.items() if one.reason is not None}
-    told = [f"{name}: {one.reason} {' '.join(one.modules)}" for name, one in stale.items() if name not in known]
+    """A report that has become stale is made again, by the command that the check prints."""
+    stale = [one for one in check_reports(RESULTS) if one.reason is not None]
+    told = [f"{one.path.relative_to(RESULTS)}: {one.reason} {' '.join(one.modules)}" for one in stale]
     assert not told, "stale: run `foltr reproduce check research/results`\n" + "\n".join(told)
-    assert not set(known) - stale.keys(), "remove these from stale.txt: they are fresh, or gone"
