@@ -21,7 +21,7 @@ from foltr_research.simulation.digests.live import outside_code
 from foltr_research.simulation.digests.used_code import RUN, installed_sources, names_of
 from foltr_research.simulation.digests.whole import digest_of_whole
 from foltr_research.simulation.own_data import arrays_of, digest_of_arrays
-from foltr_research.simulation.plugins import Kind, fingerprints_of, held, ids_of_plugins
+from foltr_research.simulation.plugins import Kind, held, ids_of_plugins, named_plugins
 
 
 class Program(NamedTuple):
@@ -40,7 +40,7 @@ def programs_of(configs: Iterable[SimulationConfig]) -> list[Program]:
     """Return the program of each configuration's run. Source is read once per process."""
     configs = list(configs)
     used = [_used(frozenset(names_of(config.model_dump(mode="json")))) for config in configs]
-    names = [tuple(fingerprints_of(config)) for config in configs]
+    names = [named_plugins(config) for config in configs]
     plugins = whole_plugins(name for of_config in names for name in of_config)
     # What a configuration names from outside counts for its runs only.
     outside = outside_code(installed_sources().bindings(set().union(*used)), ids_of_plugins())
@@ -59,7 +59,7 @@ def whole_plugins(names: Iterable[str]) -> dict[str, str]:
     """Return a digest of each registered object with all that it consists of.
 
     Args:
-        names: the keys of `foltr_research.simulation.plugins.fingerprints_of`.
+        names: as of `foltr_research.simulation.plugins.named_plugins`.
     """
     found = {}
     for one in dict.fromkeys(names):

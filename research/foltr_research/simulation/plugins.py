@@ -234,6 +234,11 @@ def fingerprints_of(config: Names) -> dict[str, str]:
     }
 
 
+def named_plugins(config: Names) -> tuple[str, ...]:
+    """Return the keys of `fingerprints_of`, at once: a digest of large arrays takes a while."""
+    return tuple(f"{kind} {name}" for kind, name in _names_in(config) if (kind, name) in _held)
+
+
 def ids_of_plugins() -> frozenset[int]:
     """Return the ids of all registered objects, and of what stands for them in tables."""
     methods = (METHODS[name] for kind, name in _held if kind == "method")

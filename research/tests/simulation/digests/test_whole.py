@@ -13,6 +13,7 @@ from simulated import config, simulated
 
 import foltr_research as fr
 from foltr.core.errors import DataError
+from foltr_research.simulation import fingerprints, plugins
 from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.digests.whole import digest_of_whole
 from foltr_research.simulation.fingerprints import programs_of
@@ -99,6 +100,15 @@ def test_kept_runs_and_checkpoints_depend_on_it(tmp_path):
         simulated(of, checkpoint=CheckpointPlan(path, resume=True))
     plug_in("aggregation", scaled(np.float32(1)), "scaled")
     assert programs_of([of]) == before
+
+
+def test_arrays_are_hashed_once_for_a_sweep(monkeypatch):
+    """Large ones take a while, and a thousand configurations may name them."""
+    name, hashed = plug_in("data", (np.eye(9), np.arange(9) % 2, np.arange(9) // 3)), []
+    monkeypatch.setattr(plugins, "digest_of_arrays", hashed.append)
+    monkeypatch.setattr(fingerprints, "digest_of_whole", hashed.append)
+    programs_of([config(data=name, seed=seed) for seed in range(3)])
+    assert len(hashed) == 1
 
 
 RULES = """
