@@ -24,7 +24,9 @@ _STARTS: tuple[Unit, ...] = (RUN, (f"{_PACKAGE}.outcomes", "METRICS"))
 # Of an experiment's record what figures and verdicts depend on. The rest is layout and text.
 _COUNTING = ("grid", "more", "claims", "sections", "numbers")
 # Only runs with a method, a rule or data from outside come to these modules, and such a run's result is not a report's.
-_FOR_PLUGINS = frozenset(f"foltr_research.simulation.{one}" for one in ("digests.live", "own_data", "own_method"))
+_FOR_PLUGINS = frozenset(
+    f"foltr_research.simulation.{one}" for one in ("digests.live", "digests.whole", "own_data", "own_method")
+)
 
 
 class Record(BaseModel):

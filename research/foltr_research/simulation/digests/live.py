@@ -1,25 +1,22 @@
 """Finds what of the running program is not in its source: what was replaced, and plug-ins in its tables.
 
-`foltr_research.simulation.digests.used_code` reads files, so it does not see them. They are described by their bytecode
-and by what of their own package that refers to.
+`foltr_research.simulation.digests.used_code` reads files, so it does not see them.
 """
 
 import dataclasses
 import functools
-import hashlib
 import importlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from types import CodeType, FunctionType, MethodType
+from collections.abc import Iterable, Mapping
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
-import numpy as np
+from foltr_research.simulation.digests.whole import digest_of_whole
 
 _OURS = frozenset({"foltr", "foltr_research"})
 _LIBRARIES = frozenset({"llvmlite", "numba", "numpy", "pydantic", "pydantic_core", "scipy", *sys.stdlib_module_names})
 # Deeper than any table of the program: a method's record has functions in its fields.
 _DEPTH = 4
-_PLAIN = (bool, int, float, str, bytes, type(None))
 
 
 class Binding(NamedTuple):
@@ -48,15 +45,13 @@ def outside_code(bindings: Iterable[Binding], apart: frozenset[int] = frozenset(
         replaced = (origin is not None and _origin(value) != origin) or (literal and (value,) != literal)
         packages = _packages(value, _DEPTH, apart)
         if replaced or packages:
-            text = "\n".join(_described(value, packages, set()))
-            found[f"{module}.{name}"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+            found[f"{module}.{name}"] = digest_of_whole(value, packages, apart)[:16]
     return found
 
 
 def digest_of_object(value: object) -> str:
     """Return 32 hexadecimal digits of an object's code, its values, and what of its package it refers to."""
-    text = "\n".join(_described(value, _packages(value, _DEPTH), set()))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return digest_of_whole(value, _packages(value, _DEPTH))
 
 
 def _origin(value: object) -> tuple[str, str]:
@@ -106,63 +101,3 @@ def _parts(value: object) -> Iterable[object]:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [getattr(value, field.name) for field in dataclasses.fields(value)]
     return ()
-
-
-def _described(value: object, packages: frozenset[str], seen: set[int]) -> Iterator[str]:
-    """Yield lines that are the same in every process for the same code.
-
-    Args:
-        packages: whose code is described. Of others the names do: of ours there is the source.
-    """
-    value = _unwrapped(value)
-    if isinstance(value, _PLAIN):
-        yield repr(value)
-        return
-    if isinstance(value, np.ndarray):
-        yield f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
-        return
-    if isinstance(value, set | frozenset):
-        yield repr(sorted(map(repr, value)))
-        return
-    yield f"{type(value).__name__} {_origin(value)}"
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    parts = _parts(value)
-    if isinstance(value, FunctionType) and _package(value) in packages:
-        yield from _bytecode(value.__code__)
-        cells = _named_values(value)
-        parts = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *cells)
-    elif isinstance(value, type) and (_package(value) in packages or _packages(value, 1)):
-        parts = (
-            *value.__bases__,
-            *(one for name, one in vars(value).items() if isinstance(one, FunctionType) or not name.startswith("__")),
-        )
-    for part in parts:
-        yield from _described(part, packages, seen)
-
-
-def _named_values(function: FunctionType) -> list[object]:
-    """Return what a function's free and global names are bound to, in the order of the names."""
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    bound = {**function.__globals__}
-    for name, cell in cells.items():
-        try:
-            bound[name] = cell.cell_contents
-        except ValueError:  # bound later
-            bound[name] = None
-    return [bound[name] for name in sorted({*cells, *_names(function.__code__)}) if name in bound]
-
-
-def _names(code: CodeType) -> set[str]:
-    inner = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
-    return set(code.co_names).union(*inner)
-
-
-def _bytecode(code: CodeType) -> Iterator[str]:
-    yield f"{code.co_code.hex()} {code.co_names} {code.co_varnames}"
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            yield from _bytecode(one)
-        else:
-            yield repr(sorted(map(repr, one)) if isinstance(one, frozenset) else one)

@@ -29,15 +29,25 @@ _VALUES = (*_PLAIN, tuple, frozenset, np.ndarray)
 _Description = tuple[str, list[object]]
 
 
-def digest_of_whole(thing: object) -> str:
-    """Return 32 hexadecimal digits, the same in every process for the same code and values."""
-    packages = frozenset(_package(one) for one in _made_of(thing))
+def digest_of_whole(thing: object, packages: frozenset[str] | None = None, apart: frozenset[int] = frozenset()) -> str:
+    """Return 32 hexadecimal digits, the same in every process for the same code and values.
+
+    Args:
+        packages: followed even if they are installed; default: those of the object.
+        apart: the ids of objects that count by their names alone.
+    """
+    if packages is None:
+        packages = frozenset(_package(one) for one in _made_of(thing))
     digest = hashlib.sha256()
     # With the objects, because an id may come again once its object is gone.
     seen: dict[int, tuple[int, object]] = {}
     waiting = [thing]
     while waiting:
-        one = _unwrapped(waiting.pop())
+        one = waiting.pop()
+        if id(one) in apart:
+            digest.update(f"{_named(one)}\n".encode())
+            continue
+        one = _unwrapped(one)
         if id(one) in seen:
             digest.update(f"as {seen[id(one)][0]}\n".encode())
             continue
@@ -51,7 +61,7 @@ def digest_of_whole(thing: object) -> str:
 
 
 def _made_of(thing: Any) -> list[Any]:
-    """Return the functions or classes that an object is made of; their packages are followed even if installed."""
+    """Return the functions or classes that an object is made of."""
     if isinstance(thing, MethodSpec):
         return [one for one in vars(thing).values() if isinstance(one, FunctionType | type)]
     if isinstance(thing, functools.partial):
@@ -112,7 +122,9 @@ def _described(value: Any, packages: frozenset[str]) -> _Description:
     if kind is functools.cached_property:
         return named, [value.func]
     if isinstance(value, type):
-        return named, _parts_of_class(value) if _is_followed(value.__module__, packages) else []
+        if not _is_followed(value.__module__, packages):
+            return named, _replaced(value, packages)
+        return named, _parts_of_class(value)
     if kind is ModuleType:
         return f"{named} {value.__name__}", []
     return named, _state(value)
@@ -152,6 +164,12 @@ def _parts_of_class(value: type) -> list[object]:
     }
     fields = repr(value.model_fields) if issubclass(value, BaseModel) else ""
     return [*value.__bases__, fields, own]
+
+
+def _replaced(value: type, packages: frozenset[str]) -> list[object]:
+    """Return the functions of a class that were put into it from elsewhere."""
+    functions = ((name, one) for name, one in sorted(vars(value).items()) if isinstance(one, FunctionType))
+    return [part for name, one in functions if _is_followed(_module(one), packages) for part in (name, one)]
 
 
 def _parts_of_function(function: FunctionType, packages: frozenset[str]) -> list[object]:

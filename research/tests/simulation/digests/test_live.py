@@ -44,8 +44,12 @@ def test_a_replaced_function_is_found(monkeypatch, target, value, found):
 
 def test_methods_tables_and_constants_are_looked_at(monkeypatch):
     """A method of a class, a plug-in in a table, and a constant with another value."""
-    monkeypatch.setattr(ReferenceRunner, "run", lambda *_: None)
-    assert "foltr_research.simulation.runners.ReferenceRunner" in programs_of([config()])[0].outside
+    programs = set()
+    for run in (lambda *_: None, lambda *_: 1):
+        monkeypatch.setattr(ReferenceRunner, "run", run)
+        programs.add(programs_of([config()])[0])
+    assert len(programs) == 2
+    assert all("foltr_research.simulation.runners.ReferenceRunner" in program.outside for program in programs)
     monkeypatch.undo()
     monkeypatch.setitem(METHODS, "mine", dataclasses.replace(FPDGD, name="mine", check=lambda *_: None))
     assert "foltr.core.methods.registry.METHODS" in programs_of([config()])[0].outside
