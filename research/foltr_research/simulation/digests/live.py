@@ -60,14 +60,22 @@ def _origin(value: object) -> tuple[str, str]:
 
 
 def _package(value: object) -> str:
-    return _origin(value)[0].partition(".")[0]
+    value = _unwrapped(value)
+    return _package_of(value) if isinstance(value, FunctionType) else _origin(value)[0].partition(".")[0]
+
+
+def _package_of(function: FunctionType) -> str:
+    # A decorator may have given it another function's __module__.
+    return str(function.__globals__.get("__name__")).partition(".")[0]
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return the function behind a decorated or compiled one."""
+    """Return the function behind a compiled one, or one that ours or a library has decorated."""
     while not isinstance(value, type) and (
         inner := getattr(value, "__wrapped__", None) or getattr(value, "py_func", None)
     ):
+        if isinstance(value, FunctionType) and _package_of(value) not in _OURS | _LIBRARIES:
+            break
         value = inner
     return value
 

@@ -1,15 +1,25 @@
 """What runs besides the source is found, and described alike in every process."""
 
 import dataclasses
+import functools
 import subprocess
 import sys
 
 import pytest
 from simulated import config
 
+from foltr.core.learning.pdgd import pdgd_step
 from foltr.core.methods.registry import FPDGD, METHODS
 from foltr_research.simulation.fingerprints import programs_of
 from foltr_research.simulation.runners import ReferenceRunner
+
+
+def doubled(function):
+    @functools.wraps(function)
+    def twice(*seen, **named):
+        return 2 * function(*seen, **named)
+
+    return twice
 
 
 def test_an_untouched_program_is_its_source():
@@ -31,10 +41,11 @@ def test_an_untouched_program_is_its_source():
     [
         ("foltr.core.aggregation.rules.median", lambda *_, **__: None, "foltr.core.aggregation.rules.median"),
         ("foltr.core.learning.pdgd.pdgd_step", lambda *_, **__: None, "foltr.core.learning.pdgd.pdgd_step"),
+        ("foltr.core.learning.pdgd.pdgd_step", doubled(pdgd_step), "foltr.core.learning.pdgd.pdgd_step"),
     ],
 )
 def test_a_replaced_function_is_found(monkeypatch, target, value, found):
-    """By the module and name that were replaced."""
+    """By the module and name that were replaced, also by one around it."""
     before = programs_of([config()])[0]
     monkeypatch.setattr(target, value)
     after = programs_of([config()])[0]
