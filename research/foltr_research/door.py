@@ -17,7 +17,7 @@ from rich.console import Console
 
 from foltr.core.errors import SettingsError
 from foltr.core.user_files import check_file
-from foltr_research.finished_runs import SHORT, Result, Sweep, near
+from foltr_research.finished_runs import SHORT, Result, Sweep, did_you_mean
 from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.loading import (
     check_data_name,
@@ -250,7 +250,7 @@ def _unknown(name: str, parameters: Iterable[str]) -> str:
         f"settings are {', '.join(SimulationConfig.model_fields)}; parameters of the method: {', '.join(parameters)}; "
         "those of a rule go into aggregation_parameters, of an attack into attack_parameters"
     )
-    return f"{name}: no setting or parameter has this name{near(name, names)}; {listing}"
+    return f"{name}: no setting or parameter has this name{did_you_mean(name, names)}; {listing}"
 
 
 def _plainly(on_round: OnRound) -> Callable[[Progress], None]:

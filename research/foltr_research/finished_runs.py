@@ -147,7 +147,7 @@ class Sweep:
                 if found is not None:
                     groups.setdefault((*chosen, row["round"]), []).append(found)
         if columns and value not in columns:
-            raise SettingsError(f"value: {value}: no such column{near(value, columns)}")
+            raise SettingsError(f"value: {value}: no such column{did_you_mean(value, columns)}")
         if not groups:
             raise SettingsError(f"no run has {value}; the errors: {self._errors() or 'none'}")
         rows = []
@@ -163,7 +163,7 @@ class Sweep:
         return "; ".join(dict.fromkeys(run_.error for run_ in self.runs if run_.error is not None))
 
 
-def near(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the end of a message that names what was meant; empty if no name is like it."""
     near = difflib.get_close_matches(name, list(names), n=1)
     return f"; did you mean {near[0]}?" if near else ""
@@ -174,7 +174,7 @@ def _setting(config: SimulationConfig, key: str) -> Any:
     field, _, parameter = key.partition(".")
     if field not in SimulationConfig.model_fields:
         if key not in config.parameters:
-            raise SettingsError(f"by: {key}: no such setting{near(key, SimulationConfig.model_fields)}")
+            raise SettingsError(f"by: {key}: no such setting{did_you_mean(key, SimulationConfig.model_fields)}")
         return config.parameters[key]
     value = getattr(config, field)
     value = value.get(parameter) if parameter else value

@@ -211,7 +211,8 @@ def _imported_within(code: CodeType, there: dict[str, Any], packages: frozenset[
                 is_installed = top is None or str(top.origin).startswith(_INSTALLED)
                 if name.partition(".")[0] in packages - _LIBRARIES or not is_installed:
                     yield importlib.import_module(name)
-        level = one.argval if isinstance(one.argval, int) and not one.opname.startswith("STORE") else level
+        if isinstance(one.argval, int):  # before an import this is how many packages it goes up
+            level = one.argval
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _imported_within(inner, there, packages)

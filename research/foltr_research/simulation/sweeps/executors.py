@@ -30,7 +30,7 @@ Outcome = tuple[str, dict[str, Any] | None, str | None]
 # How often a run may lose its worker (Dask's default): the fourth time the run is to blame.
 _RETRIES = 3
 _CONNECT_S = 10
-_LOOKS_EVERY_S = 2.0
+_PARENT_CHECK_S = 2.0
 # For a wrong token Ray reports a missing cluster.
 _MAY_BE_LOCKED = "If it asks for a token, set RAY_AUTH_MODE=token, with its ~/.ray/auth_token on this machine"
 _GOES_ON = "What is finished is kept with --out, from Python with folder; the same call goes on"
@@ -106,7 +106,7 @@ def _end_with(sweep: int) -> None:
 
     def watch() -> None:
         while os.getppid() == sweep:
-            time.sleep(_LOOKS_EVERY_S)
+            time.sleep(_PARENT_CHECK_S)
         os._exit(1)
 
     if os.getppid() == sweep:
