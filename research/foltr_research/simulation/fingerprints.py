@@ -5,7 +5,6 @@ Files of data are compared by size and modification time: reading gigabytes woul
 
 import functools
 import hashlib
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +19,7 @@ from foltr_research.simulation.config import GENERATED_DATA, SimulationConfig
 from foltr_research.simulation.digests.live import outside_code
 from foltr_research.simulation.digests.used_code import RUN, installed_sources, names_of
 from foltr_research.simulation.digests.whole import digest_of_whole
-from foltr_research.simulation.own_data import arrays_of, digest_of_arrays
+from foltr_research.simulation.own_data import arrays_of, digest_of_arrays, takes_seed
 from foltr_research.simulation.plugins import Kind, held, ids_of_plugins, named_plugins
 
 
@@ -122,8 +121,7 @@ def fingerprints_of_data(configs: Mapping[str, SimulationConfig]) -> dict[str, s
     of_configs = {}
     for key, config in configs.items():
         made = held("data", config.data)
-        takes_seed = callable(made) and bool(inspect.signature(made).parameters)
-        one = config.data, config.seed if takes_seed else None
+        one = config.data, config.seed if callable(made) and takes_seed(made) else None
         if one not in found:
             found[one] = _made_fingerprint(made, one[1]) if callable(made) else data_fingerprint(config.data)
         of_configs[key] = found[one]

@@ -2,7 +2,7 @@
 
 import hashlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def load_own(name: str, given: Any, seed: int) -> LoadedData:
         DataError: it is none of these, or as `dataset_of`.
     """
     if callable(given):
-        given = given(seed) if inspect.signature(given).parameters else given()
+        given = given(seed) if takes_seed(given) else given()
     arrays = arrays_of(given)
     if len(arrays) == 6:
         train, test = dataset_of(f"{name}, training", arrays[:3]), dataset_of(f"{name}, test", arrays[3:])
@@ -60,6 +60,14 @@ def load_own(name: str, given: Any, seed: int) -> LoadedData:
             raise DataError(f"data: {name}: {whole.n_queries} queries cannot be split; give a training and a test set")
         train, test = select_queries(whole, numbers[~is_test]), select_queries(whole, numbers[is_test])
     return LoadedData(train, test, f"{name} (own arrays)")
+
+
+def takes_seed(function: Callable[..., object]) -> bool:
+    """Return whether a function of data gets the run's seed: if it takes an argument, as far as Python can tell."""
+    try:
+        return bool(inspect.signature(function).parameters)
+    except ValueError:  # of some compiled ones
+        return False
 
 
 def dataset_of(name: str, arrays: Sequence[NDArray[Any]]) -> RankingDataset:

@@ -6,7 +6,7 @@ import pytest
 import foltr_research as fr
 from foltr.core.data.letor import load_letor
 from foltr.core.errors import DataError
-from foltr_research.simulation.own_data import arrays_of, dataset_of, digest_of_arrays, load_own
+from foltr_research.simulation.own_data import arrays_of, dataset_of, digest_of_arrays, load_own, takes_seed
 
 SMALL = {"clients": 3, "interactions": 2, "rounds": 2}
 
@@ -60,11 +60,12 @@ def test_rows_of_a_query_may_be_apart():
 
 
 def test_a_function_returns_them_and_may_ask_for_the_seed():
-    """Of one triple each third query is for testing."""
+    """Of one triple each third query is for testing. Of a compiled function Python may not know the arguments."""
     assert load_own("own", lambda: rows(9), 7).train.n_queries == 6
     seeds = []
     load_own("own", lambda seed: seeds.append(seed) or (rows(3), rows(3)), 7)
     assert seeds == [7]
+    assert not takes_seed(max)
 
 
 @pytest.mark.parametrize(

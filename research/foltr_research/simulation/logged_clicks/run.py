@@ -214,7 +214,7 @@ def _checked(queries: Iterable[LoggedQuery], n_features: int) -> Iterator[Logged
             raise DataError(f"query {query_id}: its time {time!r:.40} is no finite number of epoch seconds")
         if not isinstance(user, str):
             raise DataError(f"query {query_id}: its user {user!r:.40} is no text")
-        if np.shape(features) != (len(relevance), n_features):
+        if np.shape(features) != (*np.shape(relevance), n_features):
             raise DataError(
                 f"query {query_id}: features {np.shape(features)}, relevance {np.shape(relevance)}; expected "
                 f"{n_features} features and a grade for each document"

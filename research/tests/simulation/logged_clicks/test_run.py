@@ -270,6 +270,7 @@ GOOD = query(0.0, "anna", 1)
         (GOOD._replace(user=7), "its user 7 is no text"),
         (GOOD._replace(features=GOOD.features[:, :2]), r"features \(8, 2\), relevance \(8,\); expected 6 features"),
         (GOOD._replace(relevance=GOOD.relevance[:3]), r"features \(8, 6\), relevance \(3,\)"),
+        (GOOD._replace(relevance=None), r"features \(8, 6\), relevance \(\)"),
     ],
 )
 def test_a_query_of_a_wrong_form_is_named(wrong, told):
