@@ -105,12 +105,11 @@ def unchanged_data(config: SimulationConfig) -> Iterator[None]:
         yield
         return
     before = _checksums(load_experiment(config))
-    is_changed = False
     try:
         yield
-    finally:
-        if _checksums(load_experiment(config)) != before:
-            is_changed = True
+    finally:  # an error of the run's own goes first
+        is_changed = _checksums(load_experiment(config)) != before
+        if is_changed:
             for cache in (_split, _own, _intents):
                 cache.cache_clear()
     if is_changed:
