@@ -18,7 +18,9 @@ BASE = SimulationConfig(clients=3, interactions=2, rounds=2)
 
 
 class Ran(list):
-    """Of a type of its own, so that what it holds is no part of the program that holds it."""
+    """Cannot be copied, so that what it holds is no part of the program that holds it."""
+
+    __reduce_ex__ = None
 
 
 @pytest.fixture
