@@ -1,8 +1,8 @@
 """Synchronous and asynchronous rounds on a small generated log: ``python research/benchmarks/late_updates.py``.
 
-The table of docs/simulation.md: of each way to make rounds the models made, how stale their updates were, the share of
-shown lists that counted, and MRR@20 at the end of the log, with the difference to the synchronous run. Means over
-seeds, each of a log and a run; intervals are 95 % by Student's t over paired differences.
+The table of research/results/late_updates.md: of each way to make rounds the models made, how stale their updates
+were, the share of shown lists that counted, and MRR@20 at the end of the log, with the difference to the synchronous
+run. Means over seeds, each of a log and a run; intervals are 95 % by Student's t over paired differences.
 """
 
 import argparse
