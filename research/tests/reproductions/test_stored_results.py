@@ -9,6 +9,8 @@ from cli.commands import PROJECT
 from foltr_research.reproductions.claims import Status
 
 RESULTS = PROJECT / "research/results"
+METHODS = PROJECT / "docs/methods.md"
+LOUD = "navigational clicks, loud"
 ROW = re.compile(r"^\| \[[^]]*\]\((?P<page>[^)]*)\).* \| (\d+) \| (\d+) \| (\d+) \|$", re.MULTILINE)
 ROWS = {found["page"]: found.groups()[1:] for found in ROW.finditer((RESULTS / "README.md").read_text("utf-8"))}
 
@@ -62,3 +64,67 @@ def test_the_ways_to_forget_are_as_short_as_in_the_reports():
                 cells = row.split("|")
                 each = [float(one) for one in short[cells[1]]]
                 assert float(cells[column].split()[0]) == pytest.approx(sum(each) / len(each), abs=0.0011), row
+
+
+def rows_under(page, heading):
+    """The cells of each row of the first table under a heading, without the head."""
+    rows = next(rows for found, rows in tables(page) if found == heading)
+    return [row.strip("| ").split(" | ") for row in rows[2:]]
+
+
+def test_personal_weights_rank_as_the_page_of_methods_says():
+    """Its table has the means of the stored report."""
+    heading = "Final nDCG@10 of each client's ranker by its own labels"
+    clicks = ("perfect", "navigational", "informational")
+    found = {
+        (population, method, click): cell.split()[0]
+        for population, method, *cells in rows_under("remedy/synthetic-intents.md", heading)
+        for click, cell in zip(clicks, cells, strict=True)
+    }
+    rows = re.findall(
+        r"^\| (agreement \S+|nobody differs), (\w+) \| (.*) \|$", METHODS.read_text("utf-8"), re.MULTILINE
+    )
+    assert len(rows) == 4
+    for population, click, cells in rows:
+        key = population.replace("nobody differs", "no difference")
+        methods = ("personal", "FPDGD", "FedProx", "FedPer", "local")
+        assert cells.split(" | ") == [found[key, method, click] for method in methods]
+
+
+def test_what_aware_attackers_leave_is_what_the_reports_say():
+    """Behind each arrow stand the least mean and worst seed of both click models, unless the attack was set again."""
+    text = " ".join((RESULTS / "robustness.md").read_text("utf-8").split())
+    (again,) = re.findall(r"Eight have been set again since, .*?: (.*?)\. Their rows", text)
+    rows = [row.strip("| ").split(" | ") for heading, rows in tables("robustness.md") for row in rows if " → " in row]
+    checked = [row for row in rows if f"`{row[0]}`" not in again]
+    assert (len(rows), len(checked)) == (32, 16)
+    for attack, data, *cells in checked:
+        report = (RESULTS / f"robustness-aware/{data}.md").read_text("utf-8")
+        both = re.findall(rf"^\| {re.escape(attack)} \| (?:own data|sight) \| (.*) \|$", report, re.MULTILINE)
+        for cell, *of_clicks in zip(cells, *(one.split(" | ")[:4] for one in both), strict=True):
+            means, worst = zip(*(re.findall(r"[\d.]+", one) for one in of_clicks), strict=True)
+            assert cell.split(" → ")[1] == f"{min(map(float, means))} ({min(map(float, worst))})", (attack, data)
+
+
+def test_clients_that_differ_cost_and_keep_what_the_reports_say():
+    """The table of all four types has the reports' costs and shares, and the worst of each rule's attacks."""
+    pages = ("robustness-types/MSLR-sample.md", "robustness-type-1/synthetic-intents.md")
+    costs = [row for page in pages for row in rows_under(page, "What a rule costs if nobody attacks")]
+    kept = [row for page in pages for row in rows_under(page, "What a rule keeps if one in five attacks")]
+    rows = rows_under("robustness.md", "All four types, with one attacker in five")
+    assert len(rows) == 7
+    for kind, clicks, *cells in rows:
+        cost = [cell for row in costs if row[:2] == [kind, clicks] for cell in (row[4], row[6])]
+        worst = [
+            min(float(row[column].split()[0]) for row in kept if row[:2] == [kind, clicks]) for column in (3, 4, 5)
+        ]
+        assert cells == [*cost, *(f"{one} %" for one in worst)], (kind, clicks)
+
+
+def test_kept_lists_tell_as_much_as_the_page_of_erasure_says():
+    """It has the shares of federations in which a loud canary is detected: MSLR-sample, then MQ2008."""
+    text = " ".join((PROJECT / "docs/erasure.md").read_text("utf-8").split())
+    for way, name in (("fed_eraser, log", "fed_eraser"), ("long steps, log", "relearn")):
+        reports = [rows_under(f"unlearning-canary/{data}.md", LOUD) for data in ("MSLR-sample", "MQ2008")]
+        told = [round(100 * float(row[2].split()[0])) for rows in reports for row in rows if row[0] == way]
+        assert re.search(rf"in {told[0]} and {told[1]} % (of the federations )?after `{name}`", text), told
