@@ -1,6 +1,8 @@
 """The page of stored results counts the verdicts of its reports."""
 
 import re
+import runpy
+import shutil
 from collections import Counter
 
 import pytest
@@ -128,3 +130,29 @@ def test_kept_lists_tell_as_much_as_the_page_of_erasure_says():
         reports = [rows_under(f"unlearning-canary/{data}.md", LOUD) for data in ("MSLR-sample", "MQ2008")]
         told = [round(100 * float(row[2].split()[0])) for rows in reports for row in rows if row[0] == way]
         assert re.search(rf"in {told[0]} and {told[1]} % (of the federations )?after `{name}`", text), told
+
+
+def test_a_new_report_takes_the_place_of_the_former(tmp_path):
+    """On its page, in the count of verdicts and on the pages that collect tables; another data set gets a row."""
+    keep = runpy.run_path(str(PROJECT / "research/benchmarks/keep_reports.py"))["keep"]
+    stored, made = tmp_path / "results", tmp_path / "out/thesis-6.2"
+    (stored / "thesis-6.2").mkdir(parents=True)
+    made.mkdir(parents=True)
+    for name in ("MQ2008.md", "MQ2008.json"):
+        shutil.copy(RESULTS / "thesis-6.2" / name, stored / "thesis-6.2" / name)
+    text = (RESULTS / "thesis-6.2/MQ2008.md").read_text("utf-8")
+    table = re.search(r"(?:^\|[^\n]*\n)+", text, re.MULTILINE)[0]
+    (stored / "README.md").write_text((RESULTS / "README.md").read_text("utf-8"))
+    (stored / "page.md").write_text(f"Collected:\n\n{table}\nEnd.\n")
+    new = text.replace("1. **confirmed**", "1. **not confirmed**").replace(table, table.replace("0.", "1."))
+    (made / "report.md").write_text(new.replace("## Setting", "![a figure](a.png)\n\n## Setting"))
+    record = (RESULTS / "thesis-6.2/MQ2008.json").read_text("utf-8")
+    (made / "report.json").write_text(record)
+    assert keep(made / "report.md", stored) == "thesis-6.2/MQ2008.md"
+    assert (stored / "thesis-6.2/MQ2008.md").read_text("utf-8") == new
+    assert (stored / "page.md").read_text() == f"Collected:\n\n{table.replace('0.', '1.')}\nEnd.\n"
+    found = {row["page"]: row.groups()[1:] for row in ROW.finditer((stored / "README.md").read_text("utf-8"))}
+    assert found == {**ROWS, "thesis-6.2/MQ2008.md": ("2", "1", "0")}
+    (made / "report.json").write_text(record.replace("MQ2008/Fold1", "MQ2009/Fold1"))
+    assert keep(made / "report.md", stored) == "thesis-6.2/MQ2009.md"
+    assert "(thesis-6.2/MQ2009.md)" in (stored / "README.md").read_text("utf-8")
