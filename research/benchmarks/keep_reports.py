@@ -1,5 +1,7 @@
 """Stores new reports in research/results: ``python research/benchmarks/keep_reports.py OUT`` after ``foltr reproduce``.
 
+OUT is what ``--out`` named, or one experiment's folder in it.
+
 Each report replaces the stored one on its data, without figures. Its verdicts are counted in README.md, and pages that
 collect tables get the new ones in place of the former. What pages say about them is for you to read again.
 """
@@ -56,5 +58,5 @@ def _with_row(readme: str, place: str, record: Record, text: str) -> str:
 
 if __name__ == "__main__":
     for out in sys.argv[1:]:
-        for made in sorted(Path(out).glob("*/report.md")):
+        for made in sorted((*Path(out).glob("report.md"), *Path(out).glob("*/report.md"))):
             print(keep(made))
