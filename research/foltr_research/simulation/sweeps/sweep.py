@@ -154,13 +154,10 @@ def run_sweep(
     # Taken before the first run, so that changes during a sweep are noticed the next time.
     program_of = dict(zip(by_digest, programs_of(by_digest.values()), strict=True))
     of_data = {} if folder is None else fingerprints_of_data(by_digest)
+    key_of = {digest: _key(program_of[digest], data) for digest, data in of_data.items()}
     rows: dict[str, SweepRow] = {}
     for digest, config in by_digest.items():
-        kept = (
-            None
-            if folder is None
-            else _kept(folder / f"{digest}.json", config, _key(program_of[digest], of_data[digest]))
-        )
+        kept = None if folder is None else _kept(folder / f"{digest}.json", config, key_of[digest])
         if kept is not None:
             rows[digest] = kept
             if on_done is not None:
@@ -185,13 +182,13 @@ def run_sweep(
             for digest, result, error in outcomes:
                 row = rows[digest] = SweepRow(waiting[digest], result, error)
                 if folder is not None:
-                    _keep(folder / f"{digest}.json", row, _key(program_of[digest], of_data[digest]))
+                    _keep(folder / f"{digest}.json", row, key_of[digest])
                 if on_done is not None:
                     on_done(row)
     for digest, twin in twins.items():
         rows[digest] = _with_config(rows[twin], by_digest[digest])
         if folder is not None:
-            _keep(folder / f"{digest}.json", rows[digest], _key(program_of[digest], of_data[digest]))
+            _keep(folder / f"{digest}.json", rows[digest], key_of[digest])
         if on_done is not None:
             on_done(rows[digest])
     return [rows[digest] for digest in by_digest]
