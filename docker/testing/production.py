@@ -7,6 +7,7 @@ learn, so model quality is tested in the other stack.
 import json
 import os
 import shlex
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,8 +55,10 @@ def run_in_production(compose: Path) -> Iterator[str]:
         # Two minutes: the first round of a new policy comes late.
         if "FOLTR_TEST_NIGHTLY" in os.environ:
             yield move_helper(stack, compose, _ENVIRONMENT["FOLTR_POLICY"])
-    except StackError as error:
-        raise StackError(f"{error}\n{stack.last_words()}") from error
+    except StackError:
+        # Before the reason: who sees only the end of a log needs that.
+        print(stack.last_words(), file=sys.stderr, flush=True)
+        raise
     finally:
         stack.remove()
 

@@ -1,5 +1,6 @@
 """Tests docker/compose.yaml: twenty devices learn, become five, then the same twenty, and then use workers."""
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,8 +25,10 @@ def try_out(compose: Path) -> Iterator[str]:
     stack.remove()
     try:
         yield from _look(stack)
-    except StackError as error:
-        raise StackError(f"{error}\n{stack.last_words()}") from error
+    except StackError:
+        # Before the reason: who sees only the end of a log needs that.
+        print(stack.last_words(), file=sys.stderr, flush=True)
+        raise
     finally:
         stack.remove()
 
