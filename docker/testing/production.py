@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hosts import move_helper
-from stack import PROJECT, Stack, StackError, image_of, run, wait_until
+from stack import PATIENCE_S, PROJECT, Stack, StackError, image_of, run, wait_until
 from trial import N_DEVICES, after, completed
 from watching import look_at
 
@@ -72,7 +72,7 @@ def bring_up(stack: Stack) -> str:
     stack.once("announce")
     stack.up("helper-north", "helper-south", "federator", "desk", "dashboard")
     stack.wait_healthy("federator", "helper-north", "helper-south", "desk", "dashboard")
-    wait_until("the verdict says that devices are missing", lambda: "too_few_devices" in verdict(stack), 60.0)
+    wait_until("the verdict says that devices are missing", lambda: "too_few_devices" in verdict(stack), PATIENCE_S)
     stack.up("edge-client", scale={"edge-client": N_DEVICES})
     wait_until("a secure sum of nearly all devices", lambda: max(completed(stack).values(), default=0) > 0, 180.0)
     stack.wait_healthy("federator", "edge-client")
@@ -103,7 +103,7 @@ def kill_in_mid_round(stack: Stack, service: str) -> str:
     before, (open_round, n_updates) = completed(stack), mid_round(stack)
     started_at = stack.started_at(name)
     stack.kill(name)
-    wait_until(f"{service} is started again", lambda: stack.started_at(name) != started_at, 60.0)
+    wait_until(f"{service} is started again", lambda: stack.started_at(name) != started_at, PATIENCE_S)
     seconds = wait_until(
         f"a completed round after {open_round}, {service} being killed in it",
         lambda: len(after(completed(stack), open_round)) > 0,
@@ -124,7 +124,7 @@ def stand_by(stack: Stack) -> str:
     The killed container restarts at once and stands by, too. Then either of them may lead.
     """
     stack.up("federator", scale={"federator": 2})
-    wait_until("a federator stands by", lambda: stack.query("SELECT count(*) FROM standbys") == [["1"]], 60.0)
+    wait_until("a federator stands by", lambda: stack.query("SELECT count(*) FROM standbys") == [["1"]], PATIENCE_S)
     hosts = {stack.host_of(name): name for name in stack.containers("federator")}
     leader = leader_of(stack)
     open_round, n_updates = mid_round(stack)
@@ -204,7 +204,7 @@ def forget(stack: Stack) -> str:
     stack.execute("federator", "foltr", "erasure", "verify", _RECEIPT, *_KEY)
     if [FORGOTTEN] in stack.query("SELECT client_id FROM clients"):
         raise StackError(f"{FORGOTTEN} is still in the database")
-    wait_until("its container has ended", lambda: len(_ended(stack)) == 1, 60.0)
+    wait_until("its container has ended", lambda: len(_ended(stack)) == 1, PATIENCE_S)
     ended = _ended(stack)
     wait_until("rounds without it", lambda: N_DEVICES - 1 in completed(stack).values(), 120.0)
     if _ended(stack) != ended:

@@ -4,6 +4,7 @@ podman-compose reads the file, as Docker's Compose would. This module adds what 
 polls health checks and starts services after their dependencies.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -21,6 +22,8 @@ NAMESPACE = "foltr-containers"
 # The containers' bridge is separate from the machine's network. (`ip netns exec` would hide the cgroups.)
 _INSIDE = ("nsenter", f"--net=/run/netns/{NAMESPACE}")
 _QUIET = ("systemd", "healthchecks")
+PATIENCE_S = 180.0
+"""How long to wait for what is no promise: the machine may be busy with other tests."""
 _NAME_SERVER = Path("/run/containers/networks/aardvark-dns")
 
 
@@ -39,16 +42,19 @@ class StackError(Exception):
 
 
 def run(*command: str | Path, environment: Mapping[str, str] | None = None, timeout_s: float = 120.0) -> str:
-    """Run a command and return its standard output. Raises StackError with the output if it fails."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        env=dict(os.environ) | dict(environment or {}),
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    """Run a command and return its standard output. Raises StackError with the output if it fails or takes longer."""
+    try:
+        done = subprocess.run(
+            [str(part) for part in command],
+            env=dict(os.environ) | dict(environment or {}),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise StackError(f"{' '.join(map(str, command))}: not within {timeout_s:g} s") from error
     if done.returncode != 0:
         said = "\n".join(line for line in done.stderr.splitlines() if not any(word in line for word in _QUIET))
         raise StackError(
@@ -158,7 +164,7 @@ class Stack:
         )
         return done.stdout + done.stderr
 
-    def wait_healthy(self, *services: str, timeout_s: float = 60.0) -> None:
+    def wait_healthy(self, *services: str, timeout_s: float = PATIENCE_S) -> None:
         """Wait until the health checks of services pass. Polls them, since podman has no systemd here for that."""
         for service in services:
             for name in self.containers(service):
@@ -168,8 +174,10 @@ class Stack:
                     raise StackError(f"{error}\n{self.logs(name)}") from error
 
     def is_healthy(self, name: str) -> bool:
-        done = subprocess.run(["podman", "healthcheck", "run", name], capture_output=True, check=False, timeout=30)
-        return done.returncode == 0
+        with contextlib.suppress(StackError):
+            run("podman", "healthcheck", "run", name, timeout_s=30.0)
+            return True
+        return False
 
     def execute(self, service: str, *command: str, timeout_s: float = 60.0) -> str:
         """Run a command in the first container of a service."""
@@ -231,4 +239,4 @@ class Stack:
                 left.intersection_update(self._podman("ps", "--all", "--format", "{{.Names}}").split())
             return not left
 
-        wait_until("the containers are removed", are_removed, 60.0, every_s=2.0)
+        wait_until("the containers are removed", are_removed, PATIENCE_S, every_s=2.0)
