@@ -56,7 +56,7 @@ def run_in_production(compose: Path) -> Iterator[str]:
         if "FOLTR_TEST_NIGHTLY" in os.environ:
             yield move_helper(stack, compose, _ENVIRONMENT["FOLTR_POLICY"])
     except StackError:
-        # Before the reason: who sees only the end of a log needs that.
+        # The reason comes after it: a shortened log keeps its end.
         print(stack.last_words(), file=sys.stderr, flush=True)
         raise
     finally:

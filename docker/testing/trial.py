@@ -26,7 +26,7 @@ def try_out(compose: Path) -> Iterator[str]:
     try:
         yield from _look(stack)
     except StackError:
-        # Before the reason: who sees only the end of a log needs that.
+        # The reason comes after it: a shortened log keeps its end.
         print(stack.last_words(), file=sys.stderr, flush=True)
         raise
     finally:
