@@ -28,8 +28,7 @@ def move_helper(stack: Stack, compose: Path, policy: str) -> str:
         file.chmod(0o400)
         given = {"FOLTR_BROKER_URL": "mqtts://mosquitto:8883", "FOLTR_HELPER_CREDENTIALS": str(file)}
         alone = Stack(compose, PROJECT / "docker/compose.helper.yaml", HELPER, given)
-        alone.remove()
-        try:
+        with alone.tried():
             alone.up("helper")
             alone.join(f"{stack.project}_broker")
             sign_policy(stack, alone.execute("helper", "foltr", "helper", "keys"), policy)
@@ -39,8 +38,6 @@ def move_helper(stack: Stack, compose: Path, policy: str) -> str:
             alone.wait_healthy("helper")
             stack.command("operator", "rm", "-r", "foltr")
             start_again(stack)
-        finally:
-            alone.remove()
     return "a helper of compose.helper.yaml took the place of one, and the stack starts without the enrolment key"
 
 

@@ -7,13 +7,12 @@ learn, so model quality is tested in the other stack.
 import json
 import os
 import shlex
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from hosts import move_helper
-from stack import PATIENCE_S, PROJECT, Stack, StackError, image_of, run, wait_until
+from stack import PROJECT, Stack, StackError, image_of, run, wait_until
 from trial import N_DEVICES, after, completed
 from watching import look_at
 
@@ -41,8 +40,7 @@ _ENVIRONMENT = {
 def run_in_production(compose: Path) -> Iterator[str]:
     """Yield lines that describe the results. Raises StackError for a wrong one."""
     stack = Stack(compose, PROJECT / "docker/compose.production.yaml", PRODUCTION, _ENVIRONMENT)
-    stack.remove()
-    try:
+    with stack.tried():
         yield bring_up(stack)
         yield use_tokens_again(stack)
         yield look_at(stack, "federator", "helper-north", "helper-south")
@@ -55,12 +53,6 @@ def run_in_production(compose: Path) -> Iterator[str]:
         # Two minutes: the first round of a new policy comes late.
         if "FOLTR_TEST_NIGHTLY" in os.environ:
             yield move_helper(stack, compose, _ENVIRONMENT["FOLTR_POLICY"])
-    except StackError:
-        # The reason comes after it: a shortened log keeps its end.
-        print(stack.last_words(), file=sys.stderr, flush=True)
-        raise
-    finally:
-        stack.remove()
 
 
 def bring_up(stack: Stack) -> str:
@@ -72,7 +64,7 @@ def bring_up(stack: Stack) -> str:
     stack.once("announce")
     stack.up("helper-north", "helper-south", "federator", "desk", "dashboard")
     stack.wait_healthy("federator", "helper-north", "helper-south", "desk", "dashboard")
-    wait_until("the verdict says that devices are missing", lambda: "too_few_devices" in verdict(stack), PATIENCE_S)
+    wait_until("the verdict says that devices are missing", lambda: "too_few_devices" in verdict(stack), 60.0)
     stack.up("edge-client", scale={"edge-client": N_DEVICES})
     wait_until("a secure sum of nearly all devices", lambda: max(completed(stack).values(), default=0) > 0, 180.0)
     stack.wait_healthy("federator", "edge-client")
@@ -103,7 +95,7 @@ def kill_in_mid_round(stack: Stack, service: str) -> str:
     before, (open_round, n_updates) = completed(stack), mid_round(stack)
     started_at = stack.started_at(name)
     stack.kill(name)
-    wait_until(f"{service} is started again", lambda: stack.started_at(name) != started_at, PATIENCE_S)
+    wait_until(f"{service} is started again", lambda: stack.started_at(name) != started_at, 60.0)
     seconds = wait_until(
         f"a completed round after {open_round}, {service} being killed in it",
         lambda: len(after(completed(stack), open_round)) > 0,
@@ -124,7 +116,7 @@ def stand_by(stack: Stack) -> str:
     The killed container restarts at once and stands by, too. Then either of them may lead.
     """
     stack.up("federator", scale={"federator": 2})
-    wait_until("a federator stands by", lambda: stack.query("SELECT count(*) FROM standbys") == [["1"]], PATIENCE_S)
+    wait_until("a federator stands by", lambda: stack.query("SELECT count(*) FROM standbys") == [["1"]], 60.0)
     hosts = {stack.host_of(name): name for name in stack.containers("federator")}
     leader = leader_of(stack)
     open_round, n_updates = mid_round(stack)
@@ -202,14 +194,14 @@ def forget(stack: Stack) -> str:
 
     seconds = wait_until("the receipt", is_done, 240.0, every_s=3.0)
     stack.execute("federator", "foltr", "erasure", "verify", _RECEIPT, *_KEY)
-    wait_until("its container has ended", lambda: len(_ended(stack)) == 1, PATIENCE_S)
-    ended = _ended(stack)
-    newest = max(completed(stack))
-    wait_until("a round without it", lambda: len(after(completed(stack), newest)) > 0, PATIENCE_S)
-    if _ended(stack) != ended:
-        raise StackError("the container of the forgotten device was started again")
     if [FORGOTTEN] in stack.query("SELECT client_id FROM clients"):
         raise StackError(f"{FORGOTTEN} is still in the database")
+    wait_until("its container has ended", lambda: len(_ended(stack)) == 1, 60.0)
+    ended = _ended(stack)
+    newest = max(completed(stack))
+    wait_until("a round without it", lambda: len(after(completed(stack), newest)) > 0, 120.0)
+    if _ended(stack) != ended:
+        raise StackError("the container of the forgotten device was started again")
     return f"forgot a device by an order over MQTT; its receipt came after {seconds:.0f} s, and verifies"
 
 

@@ -9,8 +9,9 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pin_images import FILES, images_of
@@ -109,6 +110,20 @@ class Stack:
     def __init__(self, compose: Path, file: Path, project: str, environment: Mapping[str, str]) -> None:
         self._compose, self._file, self.project = compose, file, project
         self._environment = tags() | dict(environment)
+
+    @contextlib.contextmanager
+    def tried(self) -> Iterator[None]:
+        """Remove what a killed run has left, and at the end everything. If a step fails, print the last log lines."""
+        self.remove()
+        try:
+            yield
+        except StackError:
+            # The reason comes after them: a shortened log keeps its end.
+            for name in sorted(self._names()):
+                print(f"{name}: {self.logs(name, 1).strip()[:500]}", file=sys.stderr, flush=True)
+            raise
+        finally:
+            self.remove()
 
     def set(self, **environment: str) -> None:
         """Change variables of the file, for containers created from now on."""
@@ -218,10 +233,6 @@ class Stack:
             }
             if left:
                 self._podman(kind, "rm", "--force", *sorted(left))
-
-    def last_words(self) -> str:
-        """Return the last line of each container's log, to explain a failure."""
-        return "\n".join(f"{name}: {self.logs(name, 1).strip()[:500]}" for name in sorted(self._names()))
 
     def _names(self) -> list[str]:
         mine = f"label=com.docker.compose.project={self.project}"

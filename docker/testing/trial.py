@@ -1,6 +1,5 @@
 """Tests docker/compose.yaml: twenty devices learn, become five, then the same twenty, and then use workers."""
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,15 +21,8 @@ def try_out(compose: Path) -> Iterator[str]:
     """Yield lines that describe the results. Raises StackError for a wrong one."""
     # With no least time twenty devices made seven rounds a second and left no processor for checks.
     stack = Stack(compose, PROJECT / "docker/compose.yaml", TRIAL, {"FOLTR_MIN_TIME_S": "1"})
-    stack.remove()
-    try:
+    with stack.tried():
         yield from _look(stack)
-    except StackError:
-        # The reason comes after it: a shortened log keeps its end.
-        print(stack.last_words(), file=sys.stderr, flush=True)
-        raise
-    finally:
-        stack.remove()
 
 
 def _look(stack: Stack) -> Iterator[str]:
